@@ -40,6 +40,12 @@ _SHORT = (
     "machine: 'criproxy install --nri' sets 10 s (docs/nri.md)"
 )
 SHORT_S = 5.0
+_NOT_ONE = (
+    "the runtime at {} lists none of the containers of which the one behind the NRI socket {} tells, so no place "
+    "lasts: --runtime-endpoint and --nri have to be sockets of the same runtime"
+)
+MANY_LISTS = 2
+"""A single list may be older than the containers."""
 PAUSE_RATIO, LONGEST_PAUSE_S = 10.0, 1.0
 """How long a finding counts, as a multiple of the CPU time that it took, and at most: anybody may ask often."""
 
@@ -172,6 +178,8 @@ class Problems:
             yield Notice("nri", f"{_UNPLACED}: {plugin.problem}")
         if plugin.unsteady:
             yield Notice("nri", plugin.unsteady, wrong=False)
+        if plugin.front.told and plugin.front.lists_without >= MANY_LISTS:
+            yield Notice("nri", _NOT_ONE.format(self.behind.endpoints.runtime, plugin.path))
         count, container = plugin.front.rivals.failed
         if count >= MANY_FAILED:
             yield Notice("nri", _CREATES_FAIL.format(f"{count} creates, most recently of {container}"))

@@ -73,8 +73,9 @@ def _runtime(endpoints: Endpoints, host_root: Path) -> "tuple[RuntimeClient, Plu
     endpoint = f"unix://{endpoints.runtime}"
     if not endpoints.nri:
         return RuntimeClient(endpoint), None
-    from criproxy.nri.front import NriFront, NriRuntime
+    from criproxy.nri.front import NriFront
     from criproxy.nri.plugin import Plugin
+    from criproxy.nri.runtime import NriRuntime
 
     front = NriFront(host_root)
     return NriRuntime(endpoint, front), Plugin(endpoints.nri, front)

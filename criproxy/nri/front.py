@@ -19,7 +19,6 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.touched_methods import call_paths
 from criproxy.errors import StatusCode
 from criproxy.nri import api_pb2 as nri
@@ -88,6 +87,10 @@ class NriFront:
         """Returns who has to give up CPUs for a container, by its reservation."""
         self.on_runtime_lost: Callable[[], None] = lambda: None
         self.rivals = Rivals()
+        self.told: set[str] = set()
+        """The containers that the runtime has told of on this connection, without those that it has removed."""
+        self.lists_without = 0
+        """How many of the last lists over CRI had none of them."""
         self.window_debt, self.oldest_held_s = 0, 0.0
         """As those of a proxy: nothing flows here, and nothing is held for long."""
         self.disconnect: Callable[[], None] = lambda: None
@@ -125,6 +128,7 @@ class NriFront:
     def connected(self, number: int) -> None:
         """A connection begins."""
         self._connection = number
+        self.told.clear()
         self.stats.connections_total += 1
         self.stats.connections_open = 1
 
@@ -181,6 +185,7 @@ class NriFront:
                 self.rivals.removed(pod)
                 self._watched(name, cri.RemovePodSandboxRequest(pod_sandbox_id=pod.id))
             case "PostCreateContainer":
+                self.told.add(container.id)
                 self._created(pod, container, OutcomeKind.OK)
             case "StartContainer":
                 await self._start(container)
@@ -189,6 +194,7 @@ class NriFront:
             case "PostUpdateContainer":
                 self._end(("UpdateContainerResources", container.id), OutcomeKind.OK)
             case "RemoveContainer":
+                self.told.discard(container.id)
                 self._created(pod, container, OutcomeKind.FAILED)
                 self._watched(name, cri.RemoveContainerRequest(container_id=container.id))
 
@@ -357,31 +363,3 @@ def _too_large(create: nri.CreateContainerRequest, size_bytes: int) -> str:
     if (count := len(create.container.env)) > VARIABLES_MAX:
         return f"the container has {count} variables, and criproxy reads at most {VARIABLES_MAX} in time"
     return ""
-
-
-class NriRuntime(RuntimeClient):
-    """The runtime: asked over CRI, and told of updates over NRI, which then does not ask about them.
-
-    Args:
-        endpoint: of CRI.
-        front: sends the updates while it is connected.
-    """
-
-    def __init__(self, endpoint: str, front: NriFront) -> None:
-        super().__init__(endpoint, reads_specs=True)
-        self._front = front
-
-    async def update_container_resources(self, container_id: str, linux: cri.LinuxContainerResources) -> None:
-        """Change the fields set in *linux*; empty or 0 means unchanged.
-
-        Not by UpdateContainers of NRI: where that meets an event, containerd waits for itself for ever (1.7.24: the one
-        takes the lock of its NRI service before that of its plugins, the other after it).
-        """
-        if await self._front.update(container_id, linux):
-            return
-        request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
-        self._front.own.append(request)
-        try:
-            await super().update_container_resources(container_id, linux)
-        finally:
-            self._front.own.remove(request)

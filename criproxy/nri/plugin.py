@@ -184,6 +184,7 @@ class Plugin:
         return nri.ConfigureResponse(events=sum(1 << (event - 1) for event in events)).SerializeToString()
 
     def _synchronize(self, request: nri.SynchronizeRequest) -> bytes:
+        self.front.told.update(each.id for each in request.containers)
         if not request.more:
             self._accepted.set()
         return nri.SynchronizeResponse(more=request.more).SerializeToString()

@@ -126,6 +126,29 @@ async def test_connections_that_end_again_and_again(tmp_path: Path) -> None:
         await says(serve, "Note: the runtime has ended 3 connections within a minute, most recently at")
 
 
+async def test_the_sockets_of_two_runtimes(tmp_path: Path) -> None:
+    """The one that lists containers does not have those of the one that asks; until they are gone."""
+    text = "lists none of the containers of which the one behind the NRI socket"
+    told = nri.SynchronizeRequest(pods=[POD], containers=[container()])
+
+    async def taken() -> Peer:
+        peer = await runtime.peers.get()
+        await peer.call("Configure", nri.ConfigureRequest())
+        await peer.call("Synchronize", told)
+        await says(serve, "the runtime does not ask criproxy", wanted=False)
+        return peer
+
+    async with plugin(tmp_path) as (serve, runtime), runtime.listening():
+        peer = await taken()
+        while text not in " ".join((await serve.command("status", "--check"))[1].split()):
+            peer.writer.close()  # each connection makes criproxy look what runs
+            peer = await taken()
+        assert (await serve.command("status", "--check"))[0] == 1
+        removed = nri.StateChangeEvent(event=nri.REMOVE_CONTAINER, pod=POD, container=container())
+        await peer.call("StateChange", removed)
+        await says(serve, text, wanted=False)
+
+
 async def test_what_is_no_socket(tmp_path: Path) -> None:
     """Or refuses: it says so."""
     (tmp_path / "nri.sock").mkdir()

@@ -8,8 +8,9 @@ from pathlib import Path
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.start import base_settings
 from criproxy.node.settings import Settings
-from criproxy.nri.front import NriFront, NriRuntime
+from criproxy.nri.front import NriFront
 from criproxy.nri.plugin import Plugin
+from criproxy.nri.runtime import NriRuntime
 from tests.node.world import World
 from tests.nri.embedded import NriSide
 
