@@ -27,8 +27,16 @@ OFF = (
     '[plugins."io.containerd.nri.v1.nri"]; for CRI-O, enable_nri = true in [crio.nri]; and a restart of the runtime'
 )
 """What to do if there is no socket."""
+FIRST_PROBLEM = "criproxy has not connected yet"
+BUSY = (
+    "the runtime asks criproxy, and begins other calls, as soon as those under way have ended, such as the stop of a "
+    "container with its grace period; if that never happens, restart the runtime"
+)
+"""Why the runtime does not ask yet."""
 REGISTER_S = 5.0
 """How long the runtime may take to register a plugin."""
+SAID_S = 5.0
+"""After this time, it is said that the runtime has not told yet what runs."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Between two connections."""
 MANY_ENDED, WITHIN_S = 3, 60.0
@@ -66,7 +74,7 @@ class Plugin:
 
     path: str
     front: NriFront
-    problem: str = "criproxy has not connected yet"
+    problem: str = FIRST_PROBLEM
     """Why the runtime does not ask criproxy, in a sentence; empty if it does."""
     runtime: tuple[str, str] = ("", "")
     """Its name and version."""
@@ -145,7 +153,7 @@ class Plugin:
             request = nri.RegisterPluginRequest(plugin_name=NAME, plugin_idx=INDEX)
             async with asyncio.timeout(REGISTER_S):
                 await connection.call("RegisterPlugin", request.SerializeToString())
-                await self._accepted.wait()
+            await self._synchronized(reading)
             self._connection, self.problem = connection, ""
             name, version = self.runtime
             log.info("connected to the runtime", socket=self.path, runtime=name, version=version)
@@ -165,6 +173,24 @@ class Plugin:
             with suppress(asyncio.CancelledError, CriproxyError):
                 await reading
             self.front.lost()
+
+    async def _synchronized(self, reading: asyncio.Task[None]) -> None:
+        """Wait until the runtime has told what runs, however long that takes; *reading* ends with the connection.
+
+        containerd (from 1.7.26 and 2.0.3 on) does that when all calls under way have ended, such as stops with their
+        grace periods. It begins no others meanwhile, and does so first if a plugin has given up: they would miss it.
+        """
+        accepted = asyncio.create_task(self._accepted.wait())
+        either = {accepted, reading}
+        try:
+            if not (await asyncio.wait(either, timeout=SAID_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                self.problem = BUSY
+                log.warning("the runtime does not ask criproxy", socket=self.path, error=BUSY)
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not accepted.done():
+                await reading
+        finally:
+            accepted.cancel()
 
     async def _answer(self, method: str, request: bytes) -> bytes:
         match method:

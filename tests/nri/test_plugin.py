@@ -121,6 +121,28 @@ async def test_a_runtime_that_is_silent(tmp_path: Path, monkeypatch: pytest.Monk
         assert plugin.problem == "the runtime did not register criproxy within 0.05 s"
 
 
+async def test_a_runtime_that_waits_until_calls_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its creates wait as well: one that gives up would not be asked about them."""
+    monkeypatch.setattr(plugin_module, "SAID_S", 0.05)
+    async with plugged(tmp_path) as (plugin, runtime, _):
+        peer = await runtime.peers.get()
+        await peer.call("Configure", nri.ConfigureRequest())
+        await until(lambda: plugin.problem == plugin_module.BUSY)
+        assert not (await peer.call("Synchronize", nri.SynchronizeRequest())).status.code
+        await until(lambda: not plugin.problem)
+        assert plugin.connections == 1
+
+
+async def test_a_runtime_that_ends_before_it_has_told_what_runs(tmp_path: Path) -> None:
+    """As after any other end, it is connected again."""
+    async with plugged(tmp_path) as (plugin, runtime, _):
+        peer = await runtime.peers.get()
+        await peer.call("Configure", nri.ConfigureRequest())
+        peer.writer.close()
+        await taken_over(await runtime.peers.get())
+        await until(lambda: not plugin.problem)
+
+
 async def test_no_socket(tmp_path: Path) -> None:
     """NRI is switched off, or the runtime is not there."""
     front = NriFront(Path("/"))
