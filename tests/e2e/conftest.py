@@ -1,14 +1,14 @@
 """A real containerd for the whole run, and its pods removed after each test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from lab.containerd.containerd import PrivateContainerd
 from tests.e2e.device_nodes import device_nodes
-from tests.e2e.runtimes import BY_NAME, Runtime, takes_long, tried_on
+from tests.e2e.runtimes import BY_NAME, Runtime, not_tried, takes_long, tried_on
 from tests.e2e.scene import ALL, Scene, proxied
 
 
@@ -24,16 +24,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shared_containerd" in metafunc.fixturenames:
         only = metafunc.config.getoption("--runtime")
         chosen = [BY_NAME[only]] if only else tried_on(metafunc.definition.path.stem)
-        long = pytest.mark.thorough
-        runtimes = [
-            pytest.param(
-                runtime,
-                id=str(runtime),
-                marks=long if not only and takes_long(runtime, metafunc.function.__name__) else (),
-            )
-            for runtime in chosen
-        ]
+        runtimes = [pytest.param(runtime, id=str(runtime), marks=_marks(runtime, metafunc)) for runtime in chosen]
         metafunc.parametrize("shared_containerd", runtimes, indirect=True, scope="package")
+
+
+def _marks(runtime: Runtime, metafunc: pytest.Metafunc) -> Sequence[pytest.MarkDecorator]:
+    """Of a test on a runtime."""
+    if reason := not_tried(runtime, metafunc.definition.path.stem):
+        return [pytest.mark.skip(reason)]
+    is_long = not metafunc.config.getoption("--runtime") and takes_long(runtime, metafunc.function.__name__)
+    return [pytest.mark.thorough] if is_long else []
 
 
 @pytest.fixture(scope="package")

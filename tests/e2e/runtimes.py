@@ -53,8 +53,10 @@ DIFFERING = (
     *("test_survival", "test_reboot", "test_unseen", "test_parity"),
 )
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
-ONLY_PLUGIN = ("test_switch", "test_second_plugin", "test_hanging_handler")
+ONLY_PLUGIN = ("test_switch", "test_second_plugin", "test_hanging_handler", "test_long_stop")
 """What only an NRI plugin has."""
+ONLY_OWN = ("test_embedded",)
+"""What holds of one runtime only: what the embedded one says is what containerd 1.6 says."""
 IN_SHORT = (
     "test_a_handler_that_hangs",
     "test_everything_is_remembered_over_a_restart",
@@ -84,6 +86,11 @@ def tried_on(file: str) -> tuple[Runtime, ...]:
     if file in ONLY_PLUGIN:
         return (PLUGIN,)
     return IN_MAKE_TEST if file in DIFFERING else (OWN,)
+
+
+def not_tried(runtime: Runtime, file: str) -> str:
+    """Why the tests of a file are not for that runtime; empty if they are."""
+    return f"only for containerd {OWN}" if file in ONLY_OWN and runtime != OWN else ""
 
 
 def files_of(runtime: Runtime) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Scene:
         self.serve = serve
         kubelets = containerd.endpoint if containerd.is_front else f"unix://{serve.socket}"
         self.client = RuntimeClient(kubelets, timeout_s=LIMIT_S)
-        self._is_plugin = containerd.is_front
+        self.is_plugin = containerd.is_front
         self.nri_socket = containerd.nri_socket
         self.direct = RuntimeClient(containerd.endpoint, timeout_s=LIMIT_S)
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
@@ -148,7 +148,7 @@ class Scene:
             notices = (await self.serve.ask("status", check=True))["notices"]
             return not any(each["kind"] == "nri" and each["wrong"] for each in notices)
 
-        if self._is_plugin:
+        if self.is_plugin:
             await until(is_asked, 0.01)
 
     async def restart(self, how: signal.Signals) -> None:

@@ -16,6 +16,7 @@ from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.daemons import until
 from tests.e2e.device_nodes import WITHOUT_DRIVER
 from tests.e2e.scene import ALL, Scene, proxied
+from tests.nri.cannot import IMAGES, cannot
 
 GREEDY = "criproxy.test/greedy:1"
 """An image as those with CUDA are: it shows every GPU unless somebody says otherwise."""
@@ -90,7 +91,7 @@ async def test_an_image_that_shows_all_shows_nothing(
 ) -> None:
     """The hide value comes after that of the image, once, and is what the process has."""
     if containerd.is_front:
-        pytest.skip("NRI does not tell variables of the image from others, and nothing says what was allocated")
+        pytest.skip(cannot(IMAGES))
     async with guarded(tmp_path, containerd) as scene:
         greedy = await run(scene, "greedy", {}, greedy_image)
 

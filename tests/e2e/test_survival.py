@@ -19,7 +19,7 @@ async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContaine
     What the owner had is kept until its sandbox is stopped.
     """
     _, stays = await scene.run(sharer("stays"))
-    removed, _ = await scene.run(sharer("removed"))
+    sandbox_id, removed = await scene.run(sharer("removed"))
     ending, exits = await scene.run(owner("exits"))
     assert await scene.cpus(stays) == ALL - OWNED
     pid = await scene.pid(exits)
@@ -30,8 +30,12 @@ async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContaine
         containerd.restart(signal.SIGKILL)
 
     await asyncio.to_thread(restart)
+    # As the kubelet does it: containerd 2.1 waits for itself if a plugin connects while a pod goes with its containers.
     await scene.direct.call(
-        "RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=removed), api.RemovePodSandboxResponse
+        "RemoveContainer", api.RemoveContainerRequest(container_id=removed), api.RemoveContainerResponse
+    )
+    await scene.direct.call(
+        "RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), api.RemovePodSandboxResponse
     )
 
     await scene.kubelet.stop_sandbox(ending)

@@ -10,6 +10,7 @@ IMAGES = "Variables of an image"
 REASONS = "Reasons of quotas and of unhealthy cards in the status of containers"
 QUOTAS = "Quotas in `kubectl get pod -o yaml`"
 OTHER_CALLS = "Calls about images, exec and statistics"
+OLD_PODS = "The end of pods from before a restart of containerd"
 OTHER_CLASSES = "RDT and block I/O classes of the runtime's own configuration"
 ENDS_OF_PODS = "The end of pods from before a restart of containerd"
 _ROW = re.compile(r"^\| (?!Feature )(.+?) \| (.+?) \|$", re.MULTILINE)
