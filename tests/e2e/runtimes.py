@@ -52,7 +52,8 @@ DIFFERING = (
     *("test_placement", "test_devices", "test_device_plugin", "test_watched_quota"),
     *("test_survival", "test_reboot", "test_unseen", "test_parity"),
 )
-"""What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
+"""What a newer runtime could change for a proxy: where containers run, what they see, what restarts leave, and what is
+answered. As a plugin, criproxy is tried with all files."""
 ONLY_PLUGIN = ("test_switch", "test_second_plugin", "test_hanging_handler", "test_long_stop")
 """What only an NRI plugin has."""
 ONLY_OWN = ("test_embedded",)
@@ -74,6 +75,16 @@ IN_SHORT = (
     "test_a_second_plugin_that_sets_cpus",
 )
 """The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""
+IN_SHORT_AS_PLUGIN = (
+    *IN_SHORT,
+    "test_a_life",
+    "test_criproxy_is_taken_out",
+    "test_a_reload_changes_the_class",
+    "test_a_release_puts_everything_back_and_a_bypass_leaves_it",
+    "test_an_owner_has_no_quota_until_it_shares",
+    "test_watched",
+)
+"""The same where criproxy is a plugin, which runs the tests of all files."""
 GUESTS = (
     "(four-nodes-systemd and (an_owner_gets or a_restart or systemd_puts or no_quota))"
     " or (four-nodes-static and (an_owner_gets or put_right))"
@@ -85,7 +96,9 @@ def tried_on(file: str) -> tuple[Runtime, ...]:
     """The runtimes that the tests of a file run on; those of `make runtimes` come by --runtime."""
     if file in ONLY_PLUGIN:
         return (PLUGIN,)
-    return IN_MAKE_TEST if file in DIFFERING else (OWN,)
+    if file in ONLY_OWN:
+        return (OWN,)
+    return IN_MAKE_TEST if file in DIFFERING else (OWN, PLUGIN)
 
 
 def not_tried(runtime: Runtime, file: str) -> str:
@@ -95,9 +108,11 @@ def not_tried(runtime: Runtime, file: str) -> str:
 
 def files_of(runtime: Runtime) -> tuple[str, ...]:
     """The files that `make runtimes` runs on one of its runtimes."""
-    return (*DIFFERING, *(ONLY_PLUGIN if runtime.is_front else ()))
+    if not runtime.is_front:
+        return DIFFERING
+    return tuple(sorted({file.stem for file in Path(__file__).parent.glob("test_*.py")} - {*ONLY_OWN}))
 
 
 def takes_long(runtime: Runtime, test: str) -> bool:
     """Whether the test of that name is left to `make thorough` on that runtime."""
-    return runtime != OWN and test not in IN_SHORT
+    return runtime != OWN and test not in (IN_SHORT_AS_PLUGIN if runtime.is_front else IN_SHORT)
