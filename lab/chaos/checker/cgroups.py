@@ -58,15 +58,11 @@ class Cgroups:
         """Whether one of its processes is more than the init of runc, which waits for the start and does nothing.
 
         That is the state "created" of the OCI runtime specification: nothing of the container has been executed. One
-        whose start was cut by a restart of containerd stays so until its sandbox is stopped.
+        whose start was cut by a restart of containerd stays so until its sandbox is stopped; one whose start a plugin
+        has refused ends so.
         """
         directory = self._of(identifier)
         return directory is not None and not _only_waits(directory)
-
-    def executes(self, identifier: str) -> bool:
-        """Whether one of its processes was seen that is more than the init of runc; see `has_begun`."""
-        directory = self._of(identifier)
-        return directory is not None and any(line not in ("", _WAITING) for line in _commands(directory))
 
     def _of(self, identifier: str) -> str | None:
         return next((each for each in self._containers() if each.endswith(identifier)), None)
@@ -105,17 +101,19 @@ def _has_process(directory: str) -> bool:
 
 
 def _only_waits(directory: str) -> bool:
-    commands = _commands(directory)
-    return bool(commands) and all(line == _WAITING for line in commands)
-
-
-def _commands(directory: str) -> list[str]:
-    """The command lines of its processes; none if there are no processes (the embedded runtime), or one just ended."""
     try:
         processes = _read(f"{directory}/cgroup.procs").split()
-        return [_read(f"/proc/{process}/cmdline") for process in processes]
+    except OSError:  # there are none (the embedded runtime)
+        return False
+    return all(_command(process) in (_WAITING, "") for process in processes)
+
+
+def _command(process: str) -> str:
+    """Its command line; empty if it has ended."""
+    try:
+        return _read(f"/proc/{process}/cmdline")
     except OSError:
-        return []
+        return ""
 
 
 def _read(path: str) -> str:

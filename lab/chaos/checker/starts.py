@@ -62,16 +62,13 @@ class Starts:
 
     def has_begun(self, key: str, at_s: float) -> bool:
         """Whether a container executes anything, as far as it has to be known of it; from then on it has started."""
-        if title := self._created.get(key):
-            if not self.cgroups.executes(key):
-                return False
-            del self._created[key]
+        has_begun = self.cgroups.has_begun(key)
+        if has_begun and (title := self._created.pop(key, "")):
             self.starts[key] = Start(title, at_s, self._last_s.get(title, 0.0))
             self._last_s[title] = at_s
             self._due.add(key)
             self._new.add(key)
-            return True
-        return self.cgroups.has_begun(key)
+        return has_begun
 
     def overlapping(self, pairs: Mapping[Pair, str], names: Mapping[str, str], at_s: float) -> bool:
         """Note who overlaps at a look, for the verdict; False if there will be none."""

@@ -131,6 +131,19 @@ def test_who_only_waits_for_a_start_is_on_no_cpu(scene: Scene, waiting: subproce
     assert len(scene.look()) == 1
 
 
+@pytest.mark.parametrize("who", ["s", "o"])
+def test_who_has_ended_in_the_middle_of_a_look_is_on_no_cpu(
+    scene: Scene, who: str, waiting: subprocess.Popen[bytes]
+) -> None:
+    """As one that waited for its start, which was refused."""
+    waiting.kill()
+    waiting.wait()
+    scene.run("s", "0-1")
+    scene.write(who, procs=f"{waiting.pid}\n")
+
+    assert scene.look() == []
+
+
 @pytest.mark.parametrize(
     "entry",
     [
