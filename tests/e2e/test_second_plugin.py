@@ -19,8 +19,11 @@ from tests.e2e.scene import Scene, sharer
 @asynccontextmanager
 async def second(path: Path, index: str) -> AsyncIterator[None]:
     """A plugin that puts every container on CPU 0, asked before or after criproxy by its *index*."""
+    synchronized = asyncio.Event()
 
     async def answer(method: str, _: bytes) -> bytes:
+        if method == "Synchronize":
+            synchronized.set()
         if method == "Configure":
             return nri.ConfigureResponse(events=1 << (nri.CREATE_CONTAINER - 1)).SerializeToString()
         reply = nri.CreateContainerResponse()
@@ -31,6 +34,7 @@ async def second(path: Path, index: str) -> AsyncIterator[None]:
     reading = asyncio.create_task(connection.run())
     request = nri.RegisterPluginRequest(plugin_name="second", plugin_idx=index)
     await connection.call("RegisterPlugin", request.SerializeToString())
+    await synchronized.wait()
     yield
     connection.close()
     with suppress(CriproxyError):
@@ -41,8 +45,8 @@ async def second(path: Path, index: str) -> AsyncIterator[None]:
 async def test_a_second_plugin_that_sets_cpus(scene: Scene, index: str) -> None:
     """After two creates that failed, `--check` says so; without that plugin, it ends when each has succeeded."""
     said = "another plugin may set the same fields"
-    sandbox_id = await scene.kubelet.run_sandbox(sharer("refused"))
     async with second(scene.nri_socket, index):
+        sandbox_id = await scene.kubelet.run_sandbox(sharer("refused"))
         for number in range(MANY_FAILED):
             with pytest.raises(RuntimeCallError, match="both tried to set"):
                 await scene.create(sharer("refused"), sandbox_id=sandbox_id, attempt=number)
