@@ -35,12 +35,15 @@ class Locks:
         Raises:
             Busy: the lock is not free at *until_s*.
         """
-        limit_s = until_s if self.busy(key) else None  # a timer costs more than a lock that is free
+        is_free = not self.busy(key)
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:
-            async with asyncio.timeout_at(limit_s):
+            if is_free:  # at once: a limit costs more than the lock
                 await lock.acquire()
+            else:
+                async with asyncio.timeout_at(until_s):
+                    await lock.acquire()
         except TimeoutError:
             holder = self._holders.get(key, "a call")  # none while it passes from one to the next
             self._forget(key)

@@ -4,16 +4,19 @@ The controller has one table of rules, for calls of CRI. An event of NRI is such
 decides, and what it has changed in the request becomes the answer. An event from after a call ends it.
 
 The runtime holds a lock while a plugin answers, so that all of a node waits, and gives up soon: nothing here waits for
-anything but memory for longer than a moment (`daemon.start.base_settings` has the limits).
+anything but memory for longer than a moment (`daemon.start.base_settings` has the limits), and an event that only tells
+something is answered before it is looked at.
 """
 
 import asyncio
 import itertools
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 
 from google.protobuf.message import Message
@@ -50,6 +53,7 @@ _OF_EVENT = {
     nri.REMOVE_CONTAINER: "RemoveContainer",
     nri.POST_UPDATE_POD_SANDBOX: "PostUpdatePodSandbox",
 }
+_EVENTS = frozenset(_OF_EVENT.values())
 _EMPTY = b""
 
 
@@ -105,6 +109,8 @@ class NriFront:
         self._connection = 0
         self._open: dict[tuple[str, str], _Open] = {}
         """By method and container."""
+        self._news: deque[tuple[str, Callable[[], None]]] = deque()
+        """Events that are answered and not looked at yet: their methods, and what looks at them."""
 
     @property
     def bypass(self) -> bool:
@@ -136,6 +142,7 @@ class NriFront:
         """The connection has ended: nobody will tell how the open calls end."""
         if self._answered is not None:
             self._answered.applied.set()
+        self._look()
         self.stats.connections_open = 0
         for key in list(self._open):
             self._end(key, OutcomeKind.UNKNOWN)
@@ -149,32 +156,52 @@ class NriFront:
         """
         if self._answered is not None:
             self._answered.applied.set()
-        if method == "StateChange":
-            event = nri.StateChangeEvent.FromString(request)
-            if name := _OF_EVENT.get(event.event):
-                await self._event(name, event.pod, event.container)
-            return _EMPTY
-        if method == "CreateContainer":
-            create = nri.CreateContainerRequest.FromString(request)
-            if (text := _too_large(create, len(request))) and not self.bypass:
-                raise CallFailed(StatusCode.RESOURCE_EXHAUSTED, text)
-            return await self._create(create)
-        if method == "UpdateContainer":
-            return await self._update(nri.UpdateContainerRequest.FromString(request))
-        if method == "StopContainer":
-            stop = nri.StopContainerRequest.FromString(request)
-            self._stopped(stop.pod, stop.container)
-            return _EMPTY
-        if method == "UpdatePodSandbox":
-            self._pod_resized(nri.UpdatePodSandboxRequest.FromString(request))
-            return _EMPTY
-        if method in _OF_EVENT.values():
-            about = nri.StartContainerRequest.FromString(request)  # those of all events begin with pod and container
-            await self._event(method, about.pod, about.container)
-            return _EMPTY
-        raise CallFailed(StatusCode.UNIMPLEMENTED, f"criproxy does not handle {method}")
+        match method:
+            case "StateChange":
+                event = nri.StateChangeEvent.FromString(request)
+                await self._event(_OF_EVENT.get(event.event, ""), event.pod, event.container)
+            case "CreateContainer":
+                create = nri.CreateContainerRequest.FromString(request)
+                if (text := _too_large(create, len(request))) and not self.bypass:
+                    raise CallFailed(StatusCode.RESOURCE_EXHAUSTED, text)
+                return await self._create(create)
+            case "UpdateContainer":
+                return await self._update(nri.UpdateContainerRequest.FromString(request))
+            case "StopContainer":
+                stop = nri.StopContainerRequest.FromString(request)
+                self._tell(method, partial(self._stopped, stop.pod, stop.container))
+            case "UpdatePodSandbox":
+                update = nri.UpdatePodSandboxRequest.FromString(request)
+                self._tell(method, partial(self._pod_resized, update))
+            case _ if method in _EVENTS:
+                about = nri.StartContainerRequest.FromString(request)  # those of all begin with pod and container
+                await self._event(method, about.pod, about.container)
+            case _:
+                raise CallFailed(StatusCode.UNIMPLEMENTED, f"criproxy does not handle {method}")
+        return _EMPTY
 
     async def _event(self, name: str, pod: nri.PodSandbox, container: nri.Container) -> None:
+        if name == "StartContainer":
+            await self._start(container)
+        else:
+            self._tell(name, partial(self._happened, name, pod, container))
+
+    def _tell(self, name: str, look: Callable[[], None]) -> None:
+        """Have *look* called when the answer to the event is sent, and before anything else is decided."""
+        self._news.append((name, look))
+        asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Look at the events that are answered, in order; a failure is reported as that of a callback is."""
+        while self._news:
+            name, look = self._news.popleft()
+            try:
+                look()
+            except Exception as error:  # noqa: BLE001 (any: the next ones, and who is being asked about, need not fail)
+                context = {"message": f"criproxy failed at {name}", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+
+    def _happened(self, name: str, pod: nri.PodSandbox, container: nri.Container) -> None:
         match name:
             case "RunPodSandbox":
                 run = cri.RunPodSandboxRequest(config=messages.sandbox_config(pod), runtime_handler=pod.runtime_handler)
@@ -187,8 +214,6 @@ class NriFront:
             case "PostCreateContainer":
                 self.told.add(container.id)
                 self._created(pod, container, OutcomeKind.OK)
-            case "StartContainer":
-                await self._start(container)
             case "PostStartContainer":
                 self._end(("StartContainer", container.id), OutcomeKind.OK)
             case "PostUpdateContainer":
@@ -239,6 +264,8 @@ class NriFront:
 
     async def _others(self, call: Call, collected: _Collected) -> None:
         """Wait for the updates of those who give up CPUs for the container of *call*."""
+        if not getattr(call.context, "moves", True):
+            return
         place = getattr(call.context, "place", "")
         with suppress(TimeoutError):
             async with asyncio.timeout(UPDATES_S):
@@ -284,7 +311,7 @@ class NriFront:
     # ---------------------------------------------------------------- rules
 
     def _call(self, name: str, request: Message) -> Call:
-        path = call_paths("RuntimeService", name)[0]
+        path = _path(name)
         entry = self.stats.entry(path.encode())
         call = Call(path, self._connection, next(self._numbers), "identity", request=request.SerializeToString())
         entry.last_s = call.begun_s
@@ -321,6 +348,7 @@ class NriFront:
         Raises:
             CallFailed: the controller refuses it.
         """
+        self._look()
         key, call = (name, container_id), self._call(name, request)
         self._end(key, OutcomeKind.UNKNOWN)  # a former one, of which nothing was heard
         try:
@@ -354,6 +382,11 @@ class NriFront:
         found = (self._host_root / path.lstrip("/")).stat()
         kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
         return kind, os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+@cache
+def _path(name: str) -> str:
+    return call_paths("RuntimeService", name)[0]
 
 
 def _too_large(create: nri.CreateContainerRequest, size_bytes: int) -> str:

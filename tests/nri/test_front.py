@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.touched_methods import call_paths
 from criproxy.errors import StatusCode
 from criproxy.nri import api_pb2 as nri
 from criproxy.nri import front as front_module
+from criproxy.nri import messages
 from criproxy.nri.connection import CallFailed
 from criproxy.nri.front import NriFront
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table, Verdict
@@ -76,13 +78,18 @@ async def create(front: NriFront) -> nri.CreateContainerResponse:
 async def tell(front: NriFront, event: nri.Event) -> None:
     """Tell of something about the container, as before 0.12."""
     change = nri.StateChangeEvent(event=event, pod=POD, container=container())
-    await front.answer("StateChange", change.SerializeToString())
+    await answered(front, "StateChange", change)
 
 
 async def tell_by(front: NriFront, method: str) -> None:
     """Tell of it by a call of its own, as from 0.12 on."""
-    about = nri.StartContainerRequest(pod=POD, container=container())
-    await front.answer(method, about.SerializeToString())
+    await answered(front, method, nri.StartContainerRequest(pod=POD, container=container()))
+
+
+async def answered(front: NriFront, method: str, request: Message) -> None:
+    """Get an answer, after which the front looks at what it was told."""
+    await front.answer(method, request.SerializeToString())
+    await asyncio.sleep(0)
 
 
 async def test_a_life() -> None:
@@ -133,8 +140,7 @@ async def test_a_create_that_failed_in_the_runtime() -> None:
     rules = Rules(pinned)
     front = front_of(rules)
     await create(front)
-    stop = nri.StopContainerRequest(pod=POD, container=container())
-    await front.answer("StopContainer", stop.SerializeToString())
+    await answered(front, "StopContainer", nri.StopContainerRequest(pod=POD, container=container()))
 
     assert rules.ended == [("CreateContainer", OutcomeKind.FAILED), ("StopContainer", OutcomeKind.UNKNOWN)]
 
@@ -193,6 +199,48 @@ async def test_without_news_the_outcome_is_unknown(monkeypatch: pytest.MonkeyPat
     front.lost()
 
     assert rules.ended[1:] == [("StartContainer", OutcomeKind.UNKNOWN)]
+
+
+async def test_what_is_told_is_looked_at_after_the_answer_and_before_the_next_question() -> None:
+    """Nobody waits for what criproxy makes of it, and no decision is made without it."""
+    seen: list[str] = []
+
+    def start(name: str, message: bytes) -> Verdict:
+        seen.extend([*(ended for ended, _ in rules.ended), name])
+        return Proceed()
+
+    rules = Rules(start)
+    front = front_of(rules)
+    stop = nri.StopContainerRequest(pod=POD, container=container()).SerializeToString()
+    started = nri.StateChangeEvent(event=nri.START_CONTAINER, pod=POD, container=container()).SerializeToString()
+
+    assert await front.answer("StopContainer", stop) == b""
+    assert rules.ended == []
+    await front.answer("StateChange", started)
+    assert seen == ["StopContainer", "StartContainer"]
+
+
+async def test_an_event_at_which_criproxy_fails_is_told_of_and_hinders_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has been answered, so only criproxy itself can say so."""
+    rules = Rules(pinned)
+    front = front_of(rules)
+    failed: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["message"]))
+
+    def fail(pod: nri.PodSandbox) -> cri.PodSandboxConfig:
+        raise RuntimeError("a defect")
+
+    await create(front)
+    monkeypatch.setattr(messages, "sandbox_config", fail)
+    for event in (nri.RUN_POD_SANDBOX, nri.POST_CREATE_CONTAINER):
+        change = nri.StateChangeEvent(event=event, pod=POD, container=container())
+        await front.answer("StateChange", change.SerializeToString())
+    await tell(front, nri.START_CONTAINER)
+
+    assert failed == ["criproxy failed at RunPodSandbox"]
+    assert rules.ended == [("CreateContainer", OutcomeKind.OK)]
 
 
 async def test_a_bypass_changes_nothing() -> None:

@@ -87,9 +87,7 @@ def test_what_stays_is_not_adjusted() -> None:
     """An empty adjustment is in nobody's way."""
     asked = messages.create_request(POD, container())
 
-    assert messages.adjustment(container(), asked, asked, no_device) == nri.ContainerAdjustment(
-        linux=nri.LinuxContainerAdjustment()
-    )
+    assert messages.adjustment(container(), asked, asked, no_device) == nri.ContainerAdjustment()
 
 
 def test_everything_that_the_controller_changes_is_adjusted() -> None:

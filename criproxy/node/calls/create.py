@@ -41,6 +41,8 @@ class HeldCreate:
     sandbox_id: str
     place: str
     """The reservation that holds its place: its own, or that of the create that it repeats."""
+    moves: bool = False
+    """Whether containers that run have to give up CPUs for it."""
     guarding: bool = False
     """Whether the device rules are being applied, or have not returned."""
 
@@ -103,6 +105,7 @@ class Creates:
             self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
             self.context.in_flight.create(creating.place)
+        creating.moves = bool(decision.updates)
         if _must_be_durable(container, decision):
             await self._durable(creating.place)
         grant = decision.grant

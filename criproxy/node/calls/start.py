@@ -132,21 +132,23 @@ class Starts:
         Raises:
             Blocked: there are blockers left at *until_s*, on the event loop's clock.
         """
-        begun_s, waited_for, enqueued = monotonic(), self._named(self.reconciler.blockers(key)), set[str]()
+        if not (blockers := self.reconciler.blockers(key)):
+            return
+        begun_s, waited_for, enqueued = monotonic(), self._named(blockers), set[str]()
         try:
             async with asyncio.timeout_at(until_s):
-                while blockers := self.reconciler.blockers(key):
+                while blockers:
                     for blocker in set(blockers) - enqueued:
                         self.reconciler.enqueue([blocker], read=self.context.in_flight.is_unread(blocker))
                     enqueued.update(blockers)
                     await self._wait_for(blockers[-1], key)
+                    blockers = self.reconciler.blockers(key)
         except TimeoutError:
             if key in self.context.state.node.grants:  # otherwise it was removed at that moment
                 raise Blocked(self._refusal(key)) from None
-        if waited_for:
-            waited_ms = round((monotonic() - begun_s) * 1000, 1)
-            text = f"its start waited {waited_ms:g} ms until {waited_for} had left its CPUs"
-            self.context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
+        waited_ms = round((monotonic() - begun_s) * 1000, 1)
+        text = f"its start waited {waited_ms:g} ms until {waited_for} had left its CPUs"
+        self.context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
     async def _wait_for(self, other: str, key: str) -> None:
         """Wait until *other* no longer blocks *key*: until then the others, maybe many, need not be checked."""

@@ -28,6 +28,8 @@ class ExcessCpus:
     def of(self, node: Node) -> "ExcessCpus":
         """Update it for *node* and what is in flight now, and return it."""
         before, keys = self._node, set(self.in_flight.changed())
+        if node is before and not keys:
+            return self
         if before is None or before.topology is not node.topology:
             self.by_key, self._sets = {}, Counter()
             keys.update(node.grants)

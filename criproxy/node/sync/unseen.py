@@ -39,6 +39,9 @@ SEEN = "seen-until"
 """The name of the file, in the state directory, that says when the newest container was created that was listed."""
 SETTLED_S = 0.5
 """How long after its cgroup a container counts as unknown: the reply to the call that made it names it first."""
+GATHER_S = 0.25
+"""How long cgroups are gathered from the first new one on: each time that criproxy wakes up costs the call that it
+hinders as much as ten of them."""
 _ROOT_S = 5.0
 """How often it is looked whether the pods have another cgroup above them."""
 AGAIN_S = 60.0
@@ -159,6 +162,7 @@ class Newcomers:
                 await self._context.state.changed()
             try:
                 with library.Inotify() as inotify:
+                    inotify.sync_timeout = 0  # `_follow` reads what there is, and does not wait for more
                     await self._follow(inotify, root)
             except OSError:
                 await asyncio.sleep(AGAIN_S)
@@ -169,13 +173,20 @@ class Newcomers:
         return Path(group.path) if group and os.path.isdir(group.path) else None  # noqa: PTH112 (as in `group_at`)
 
     async def _follow(self, inotify: "Inotify", root: Path) -> None:
-        """Watch *root* as long as it is that cgroup."""
+        """Watch *root* as long as it is that cgroup; what comes within a moment is looked at together."""
+        from asyncinotify import Mask
+
         self._add(inotify, root, root)
+        self._see()
         while root == self._root():
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ROOT_S):
-                    event = await inotify.get()
-                    self._add(inotify, root, event.path or root)  # without a path, events were lost
+                    first = await inotify.get()
+                await asyncio.sleep(GATHER_S)
+                for event in (first, *inotify):
+                    if event.mask & (Mask.CREATE | Mask.Q_OVERFLOW):
+                        self._add(inotify, root, event.path or root)  # without a path, events were lost
+                self._see()
 
     def _add(self, inotify: "Inotify", root: Path, folder: Path) -> None:
         """Watch *folder* and those in it, unless it is a container's cgroup, whose id counts as new."""
@@ -183,7 +194,6 @@ class Newcomers:
 
         if found := _ID.search(folder.name):
             self._new.add(found[0])
-            self._worker.now()
         elif len(folder.relative_to(root).parts) < _DEPTH:
             with suppress(FileNotFoundError, NotADirectoryError):
                 inotify.add_watch(folder, Mask.CREATE | Mask.ONLYDIR)
@@ -191,12 +201,20 @@ class Newcomers:
                     if each.is_dir():
                         self._add(inotify, root, Path(each.path))
 
+    def _see(self) -> None:
+        """Forget the new ids that are known by now, as most are, and look for the others later."""
+        node = self._context.state.node
+        self._new -= node.containers.keys()
+        self._new -= node.pods.keys()
+        if self._new:
+            self._worker.now()
+
     async def _look(self) -> None:
         """Compare with the runtime if a new id is still unknown after a moment."""
-        while self._new:
-            await asyncio.sleep(SETTLED_S)
-            state, new = self._context.state, self._new
+        state = self._context.state
+        while new := self._new:
             self._new = set()
+            await asyncio.sleep(SETTLED_S)
             known = state.node.containers.keys() | state.node.pods.keys()
             if new - known and not (state.bypassed or state.passes_all):
                 await self._compare()

@@ -32,14 +32,13 @@ class _IdleBurst:
 
     def __init__(self, node: Node, policy: Policy) -> None:
         self._node = node
-        self._reserved = options_of(policy).reserved(node.topology)
+        self._options = options_of(policy)
         self._classes = idle_bursts(policy)
         self._known: dict[CpuSet, tuple[int, Collection[int]]] = {}
 
     @property
-    def is_any(self) -> bool:
-        """Whether a class has ``burst: idle``."""
-        return bool(self._classes)
+    def _reserved(self) -> CpuSet:
+        return self._options.reserved(self._node.topology)
 
     @cached_property
     def idle(self) -> Mapping[int, int]:
@@ -123,10 +122,10 @@ def lifted_while_idle(before: Node, event: Event, decision: Decision, policy: Po
         decision: made from *before*.
         policy: has the classes.
     """
-    after, then, now = decision.node, _IdleBurst(before, policy), _IdleBurst(decision.node, policy)
-    everything = isinstance(event, NodeEvent)
-    if after is before or after.released or not (now.is_any or everything):
+    after, everything = decision.node, isinstance(event, NodeEvent)
+    if after is before or after.released or not (everything or idle_bursts(policy)):
         return decision
+    then, now = _IdleBurst(before, policy), _IdleBurst(after, policy)
     keys = changed_keys(before.grants, after.grants)
     if everything or then.nodes != now.nodes:
         keys = {*keys, *before.controlled_keys, *after.controlled_keys}
