@@ -261,7 +261,7 @@ def base_settings(host_root: Path, *, is_plugin: bool) -> Settings:
     return Settings(
         host_root=host_root,
         device_limits=DeviceLimits(scan_s=0.02, drivers_s=0.01, source_s=0.03),
-        create_durable_s=0.02,
+        durable_s=0.02,
         bypass_timeout_s=0.5,
         handler_timeout_s=0.5,
         moves_created=False,

@@ -1,6 +1,7 @@
 """The parts that every other part of the controller may use, as one value: no part reaches them through another."""
 
 from dataclasses import dataclass
+from math import inf
 
 from criproxy.cri.pods import Pods
 from criproxy.cri.runtime import RuntimeClient
@@ -13,7 +14,7 @@ from criproxy.node.record.state import NodeState
 from criproxy.node.settings import InForce, Settings
 from criproxy.process.failures import Failures
 from criproxy.process.logger import Log
-from criproxy.process.tasks import Tasks
+from criproxy.process.tasks import Tasks, wait_at_most
 
 UPDATE_OTHERS = "update others"
 """The name of the background work that waits until a create is on disk, and then moves other containers for it."""
@@ -51,6 +52,11 @@ class Context:
     def settings(self) -> Settings:
         """Limits and switches in force now."""
         return self.in_force.settings
+
+    async def durable(self, own: str = "") -> None:
+        """Wait until what was decided is on disk, as `Persister.durable`, and no longer than a call waits for it."""
+        limit_s = self.settings.durable_s
+        await wait_at_most(None if limit_s == inf else limit_s, self.persister.durable(own))
 
     @property
     def is_before_change(self) -> bool:

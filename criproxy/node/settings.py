@@ -100,8 +100,8 @@ class Settings:
     shorter than the two minutes after which the kubelet gives up."""
     bypass_timeout_s: float = 2.0
     """The same for creates during an automatic bypass."""
-    create_durable_s: float = inf
-    """How long a create waits until its place is on disk; afterwards, it continues without."""
+    durable_s: float = inf
+    """How long a call waits until what was decided about it is on disk; afterwards, it continues without."""
     resync_interval_s: float = 60.0
     """How often criproxy lists the runtime's containers, in addition to the times after it was unavailable."""
     answer_check_s: float = 20.0

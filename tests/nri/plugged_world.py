@@ -28,7 +28,7 @@ class PluggedWorld(World):
         return replace(
             settings,
             moves_created=_NRI.moves_created,
-            create_durable_s=_NRI.create_durable_s,
+            durable_s=_NRI.durable_s,
             barrier_timeout_s=_NRI.barrier_timeout_s,
         )
 

@@ -34,7 +34,7 @@ SETTINGS = replace(
     handler_timeout_s=60.0,
     moves_created=_NRI.moves_created,
     device_limits=_NRI.device_limits,
-    create_durable_s=_NRI.create_durable_s,
+    durable_s=_NRI.durable_s,
     barrier_timeout_s=_NRI.barrier_timeout_s,
 )
 """Those of a plugin, except that a handler that waits for anything else hangs."""
@@ -91,6 +91,32 @@ async def test_a_disk_that_stalls(tmp_path: Path) -> None:
             assert (await created(plugin, pod)).adjust.linux.resources.cpu.cpus == cpus
         assert not disk.answers.is_set()
         assert not world.counters.fallbacks
+
+
+async def test_who_gives_up_cpus_moves_while_the_disk_stalls(tmp_path: Path) -> None:
+    """The new container could not start else."""
+    async with World(tmp_path, NO_EVENTS, SETTINGS) as world, stalled(world, tmp_path) as disk:
+        (before,) = world.controller.node.grants
+
+        assert (await created(front(world), owner("owner"))).adjust.linux.resources.cpu.cpus == "1"
+
+        await world.poll(lambda: world.cpus(before) == "0,2-3")
+        assert not disk.answers.is_set()
+
+
+async def test_a_resize_while_the_disk_stalls(tmp_path: Path) -> None:
+    """It has its new size at once, too."""
+    async with World(tmp_path, NO_EVENTS, SETTINGS) as world, stalled(world, tmp_path) as disk:
+        (before,) = world.controller.node.grants
+        quota, period = nri.OptionalInt64(value=50_000), nri.OptionalUInt64(value=100_000)
+        resources = nri.LinuxResources(cpu=nri.LinuxCPU(quota=quota, period=period))
+        request = nri.UpdateContainerRequest(container=nri.Container(id=before), linux_resources=resources)
+
+        async with asyncio.timeout(30):
+            await front(world).answer("UpdateContainer", request.SerializeToString())
+
+        assert world.controller.node.containers[before].cpu_limit_milli == 500
+        assert not disk.answers.is_set()
 
 
 async def test_podresources_that_hang(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """CreateContainer: reserve a place before the runtime receives the call, and confirm or release it after the answer."""
 
-import asyncio
 import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf
 from time import time, time_ns
 
 from criproxy.cri import api_pb2 as api
@@ -107,7 +105,7 @@ class Creates:
             self.context.in_flight.create(creating.place)
         creating.moves = bool(decision.updates)
         if _must_be_durable(container, decision):
-            await self._durable(creating.place)
+            await self.context.durable(creating.place)  # if this fails, `_release` undoes the create
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
@@ -115,13 +113,6 @@ class Creates:
         placed = decision.node.containers[creating.place]
         stamp = translate.stamp_of(placed, pod.cpu_total_milli if pod else 0)
         return Proceed(rewrite.place(request, grant, placed, stamp))
-
-    async def _durable(self, place: str) -> None:
-        """Wait until *place* is on disk; if this fails, `_release` undoes the create."""
-        limit_s = self.context.settings.create_durable_s
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if limit_s == inf else limit_s):
-                await self.context.persister.durable(place)
 
     def done(self, call: Call, outcome: Outcome) -> bool:
         """Confirm or release the place; False if this create had none and may have created a container."""

@@ -171,7 +171,7 @@ class Updates:
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await state.apply(ContainerResized(key, sizes, total))
         with suppress(StoreError, CannotBeStored):  # the state stays in memory, and `--check` reports that
-            await self.context.persister.durable(key)
+            await self.context.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
         node = self.context.state.node

@@ -324,7 +324,7 @@ class Reconciler:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
         try:
             with suppress(StoreError):  # then they do not have to move
-                await self.context.persister.durable()
+                await self.context.durable()
         finally:
             self.enqueue(keys)
 
