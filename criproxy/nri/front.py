@@ -38,6 +38,8 @@ log = structlog.get_logger("criproxy.nri")
 
 END_S = 10.0
 """After this time without the event that ends a call, its outcome is unknown: the runtime is asked."""
+STOPPED_S = 0.2
+"""How long after the event a container's end is asked about: containerd sends it, and then notes that it has ended."""
 UPDATES_S = 0.02
 """How long the answer to a create waits for the updates of those who give up CPUs for it."""
 VARIABLES_MAX = 50_000
@@ -294,7 +296,9 @@ class NriFront:
         """A container has ended, or was never made: the event says neither, so the runtime is asked."""
         self._created(pod, container, OutcomeKind.FAILED)
         self._end(("StartContainer", container.id), OutcomeKind.FAILED)
-        self._watched("StopContainer", cri.StopContainerRequest(container_id=container.id), kind=OutcomeKind.UNKNOWN)
+        stop = cri.StopContainerRequest(container_id=container.id)
+        ask = partial(self._watched, "StopContainer", stop, kind=OutcomeKind.UNKNOWN)
+        asyncio.get_running_loop().call_later(STOPPED_S, ask)
 
     def _created(self, pod: nri.PodSandbox, container: nri.Container, kind: OutcomeKind) -> None:
         if (key := ("CreateContainer", container.id)) in self._open:

@@ -14,6 +14,7 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.nri import api_pb2 as nri
+from criproxy.nri import front as front_module
 from criproxy.nri import ttrpc_pb2 as ttrpc
 from criproxy.nri.connection import PACKAGE, Connection, Ended
 from criproxy.nri.frames import PLUGIN, RUNTIME, Frame, Kind, encoded
@@ -117,6 +118,21 @@ async def test_a_resize_while_the_disk_stalls(tmp_path: Path) -> None:
 
         assert world.controller.node.containers[before].cpu_limit_milli == 500
         assert not disk.answers.is_set()
+
+
+async def test_an_end_of_which_the_runtime_tells_before_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As containerd does: asked at once, it would say that the container runs, and its CPU would not be free."""
+    monkeypatch.setattr(front_module, "STOPPED_S", 1.0)
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        ended = await world.run(owner("owner"))
+        stop = nri.StopContainerRequest(container=nri.Container(id=ended))
+        await front(world).answer("StopContainer", stop.SerializeToString())
+        await world.rested()
+        world.runtime.exit_container(ended)
+
+        await world.until(lambda: ended not in world.controller.node.grants)
 
 
 async def test_podresources_that_hang(tmp_path: Path) -> None:
