@@ -3,7 +3,8 @@
     python -m lab.bench.plugin --rounds 5
 
 Three containerds 1.7, in turn: without a plugin, with one that does nothing, and with criproxy. The second shows what
-NRI itself costs: all that criproxy can be compared with.
+NRI itself costs: all that criproxy can be compared with. How long the runtime waits for the answers is measured beside
+that: a busy machine does not blur it as much.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from criproxy.nri import api_pb2 as nri
 from criproxy.nri.connection import Connection
 from criproxy.nri.front import NriFront
 from criproxy.nri.plugin import Plugin
+from lab.bench.answers import Answers
 from lab.bench.pods import Pods, Sandbox, container_id
 from lab.bench.ways import Batch, Way, round_robin
 from lab.containerd.containerd import IMAGE, PrivateContainerd
@@ -50,15 +52,16 @@ async def be_idle(path: str) -> None:
 
 
 @contextmanager
-def plugged(name: str, folder: Path) -> Iterator[tuple[Way, Pods]]:
-    """A containerd with the plugin of that *name*."""
+def plugged(name: str, folder: Path) -> Iterator[tuple[Way, Pods, Answers]]:
+    """A containerd with the plugin of that *name*, the pods for it, and what measures the answers."""
     programs = store.find(store.cache_directory(), store.by_series("1.7"))
     with PrivateContainerd(programs=programs, nri=True) as containerd, ExitStack() as stack:
         (place := folder / name.replace(" ", "-")).mkdir()
+        answers = stack.enter_context(Answers(place / "nri.sock", containerd.nri_socket))
         command = {
-            IDLE: ["-m", "lab.bench.plugin", "--idle", str(containerd.nri_socket)],
+            IDLE: ["-m", "lab.bench.plugin", "--idle", str(answers.path)],
             CRIPROXY: [
-                *("-m", "criproxy", "serve", "--nri", f"unix://{containerd.nri_socket}"),
+                *("-m", "criproxy", "serve", "--nri", f"unix://{answers.path}"),
                 *("--runtime-endpoint", containerd.endpoint, "--control-socket", str(place / "control.sock")),
                 *("--state-dir", str(place / "state"), "--config", str(ROOT / "policies/topology-aware.yaml")),
             ],
@@ -72,7 +75,7 @@ def plugged(name: str, folder: Path) -> Iterator[tuple[Way, Pods]]:
             pid = process.pid
             _until_connected(containerd)
         way = stack.enter_context(Way(name, containerd.socket, pid))
-        yield way, Pods(IMAGE, containerd.cgroups)
+        yield way, Pods(IMAGE, containerd.cgroups), answers
 
 
 def _until_connected(containerd: PrivateContainerd) -> None:
@@ -111,7 +114,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as folder, ExitStack() as stack:
         made = dict.fromkeys((NONE, IDLE, CRIPROXY))
         found = {name: stack.enter_context(plugged(name, Path(folder))) for name in made}
-        ways = [way for way, _ in found.values()]
+        ways = [way for way, _, _ in found.values()]
         result = round_robin(ways, lambda way: batch(way, found[way.name][1], options.count), options.rounds)
     print(
         f"{options.rounds} rounds of {options.count} containers, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
@@ -120,6 +123,12 @@ def main() -> None:
         cpu = "" if name == NONE else f", CPU time of the plugin {series.cpu_us / 1000:.2f} ms"
         added = series.added_us(result[IDLE]) / 1000
         print(f"{name}: create and start {series.median_us / 1000:.1f} ms ({added:+.1f} ms beside {IDLE}){cpu}")
+    idle_ms = found[IDLE][2].of_life_ms
+    for name in (IDLE, CRIPROXY):
+        took_ms = found[name][2].of_life_ms
+        each = ", ".join(f"{event.lower()} {one_ms:.2f}" for event, one_ms in took_ms.items())
+        beside_ms = sum(took_ms.values()) - sum(idle_ms.values())
+        print(f"{name}: answers take {sum(took_ms.values()):.2f} ms ({beside_ms:+.2f} ms beside {IDLE}): {each}")
 
 
 if __name__ == "__main__":

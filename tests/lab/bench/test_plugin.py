@@ -12,10 +12,12 @@ from tests.conftest import ROOT
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_short_run() -> None:
-    """Each of the three has its line."""
+    """Each of the three has its line, and those that answer another one about that."""
     if reason := unavailable():
         pytest.skip(reason)
     command = [sys.executable, "-m", "lab.bench.plugin", "--rounds", "1", "--count", "2"]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
 
-    assert [line.partition(":")[0] for line in told[1:]] == ["no plugin", "a plugin that does nothing", "criproxy"]
+    plugins = ["a plugin that does nothing", "criproxy"]
+    assert [line.partition(":")[0] for line in told[1:]] == ["no plugin", *plugins, *plugins]
+    assert all(": answers take " in line for line in told[-2:])
