@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.cgroup import ContainerGroup, Contents, have_contents
-from criproxy.model.attributes import ATTRIBUTES, CPUSET, STORED, agrees, in_place, readable
+from criproxy.model.attributes import ATTRIBUTES, CPUSET, FILES, agrees, in_place, readable
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
@@ -30,6 +30,7 @@ _AT_ONCE = 25
 _PATIENCE = 3
 """How many times in a row a container is corrected at once, even if the change is harmless."""
 _LONGEST_PAUSE_S = 300.0
+_FILES = frozenset(each.name for each in FILES)
 _RELEASED = Grant(NO_CPUS, NO_CPUS)
 """The grant with which a released container is compared: it requires no CFS quota and no memory nodes."""
 _FIGHT, _FIGHT_S = 4, 60.0
@@ -246,9 +247,11 @@ def _agrees(group: ContainerGroup, grant: Grant, applied: Applied, *, written: b
 
 
 def _is_news(attributes: Attributes, applied: Applied, has: Applied) -> bool:
-    """Whether a container *has* a value of which nothing is known, as after a restart."""
-    return len(attributes) > len(STORED) and any(
-        getattr(applied, each.name) is None and getattr(has, each.name) is not None for each in attributes
+    """Whether a container *has* a file of a class of which nothing is known, as after a restart."""
+    return any(
+        getattr(applied, each.name) is None and getattr(has, each.name) is not None
+        for each in attributes
+        if each.name in _FILES
     )
 
 

@@ -12,8 +12,9 @@ import pytest
 from criproxy.api.views.status_check import find
 from criproxy.cri import api_pb2 as api
 from criproxy.host.cgroup import ContainerGroup
+from criproxy.model.controls import Controls
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.node.sync.drift import Compared, Drift, as_applied
 from criproxy.placement.events import PolicyChanged
 from tests.node.configuration.test_policy_switch import Slow as SlowPolicy
@@ -196,6 +197,20 @@ def test_a_container_has_what_was_applied(tmp_path: Path, unified: bool, sets: d
     group = group_of(tmp_path, sets, unified=unified)
 
     assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected
+
+
+@pytest.mark.parametrize("quota", CpuQuota)
+def test_the_file_of_a_class_of_which_nothing_is_known_is_not_as_applied(tmp_path: Path, quota: CpuQuota) -> None:
+    """As after a restart, and after a release: however many attributes the grant requires."""
+    cpus, mems = parse_cpuset("1-2"), parse_cpuset("0")
+    group = group_of(tmp_path, {"": "1-2", ".effective": "1-2"}, unified=True)
+    Path(group.path, "cpu.max").write_text("max 100000" if quota is CpuQuota.LIFTED else "20000 100000")
+    Path(group.path, "cpu.max.burst").write_text("0")
+    grant = Grant(cpus, mems, quota=quota, controls=Controls(values=(("cpu.max.burst", "20000"),)))
+    applied = Applied(cpus, mems, lifted=quota is CpuQuota.LIFTED)
+
+    assert as_applied(group, grant, applied) is False
+    assert as_applied(group, grant, replace(applied, cpu_max_burst="0")) is True
 
 
 @pytest.mark.parametrize("unified", [False, True])
