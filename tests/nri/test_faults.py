@@ -23,6 +23,7 @@ from lab.kubelet.kubelet import MiniKubelet, PodSpec, container_config, sandbox_
 from tests.allocations import Allocations
 from tests.daemons import until
 from tests.node.calls.test_sharers_do_not_wait import stalled
+from tests.node.devices.test_guard import host
 from tests.node.world import FAST, GIB, NO_EVENTS, NO_LOOKS, World, owner, sharer
 from tests.nri.peer import Peer, Runtime
 from tests.nri.test_front import Rules, front_of
@@ -133,6 +134,17 @@ async def test_an_end_of_which_the_runtime_tells_before_it_knows(
         world.runtime.exit_container(ended)
 
         await world.until(lambda: ended not in world.controller.node.grants)
+
+
+async def test_cards_are_known_before_the_first_create(tmp_path: Path) -> None:
+    """Nobody waits for the scan at the start: it may take longer than one of which a create is in need."""
+    host(tmp_path)
+    limits = replace(SETTINGS.device_limits, scan_s=0.0, drivers_s=0.0, adoption_s=60.0)
+    settings = replace(SETTINGS, device_limits=limits, devices=DeviceRules(classes=(NVIDIA,)))
+    async with World(tmp_path, NO_EVENTS, settings) as world:
+        await world.poll(lambda: world.controller.ready)
+        (stock,) = world.controller.devices.stocks.values()
+        assert [card.id for card in stock.cards] == ["GPU-a", "GPU-b"]
 
 
 async def test_podresources_that_hang(tmp_path: Path) -> None:

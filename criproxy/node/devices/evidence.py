@@ -65,16 +65,21 @@ class MachineCards:
         limits = self.context.settings.device_limits
         self._files, self._limit_s = DriverFiles(self.patience, limits.drivers_s), limits.scan_s
 
-    async def scan(self, classes: Classes) -> None:
-        """Find the cards of *classes*; if a file hangs, the result of the last scan stays."""
+    async def scan(self, classes: Classes, limit_s: float | None = None) -> None:
+        """Find the cards of *classes*, within *limit_s*, half of it for files of drivers, where nobody waits for it.
+
+        If a file hangs, the result of the last scan stays.
+        """
         host_root, files, self._names = self.context.settings.host_root, self._files, None
+        if limit_s is not None:
+            files = replace(files, timeout_s=max(files.timeout_s, limit_s / 2))
 
         def work() -> tuple[Classes, frozenset[str], Stocks]:
             return classes, card_names(classes, host_root), find_cards(classes, host_root, files)
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
             while True:
-                self.scanned, names, self.found = await self.patience.wait(SCAN, work, self._limit_s)
+                self.scanned, names, self.found = await self.patience.wait(SCAN, work, limit_s or self._limit_s)
                 if self.scanned == classes:  # otherwise the scan was already running, for the classes before a reload
                     break
             self._names = None if self.patience.hanging else names

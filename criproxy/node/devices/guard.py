@@ -134,7 +134,9 @@ class DeviceGuard:
         async with self._beginning:
             if self.rules is None or self._begun:
                 return
-            await self.cards.scan(self.rules.classes)
+            limits = self.context.settings.device_limits
+            # No create waits yet: the cards are known to the first ones although those do not wait for a scan.
+            await self.cards.scan(self.rules.classes, max(limits.scan_s, limits.adoption_s))
             self.evidence.update_pod_names()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
