@@ -291,6 +291,8 @@ class NodeState:
         else:
             job.done.set_result(one.result)
         self._outbox.put(one)
+        if _ends_a_mark(one, self.node):
+            self._outbox.drain()  # how long it ran without a place is stored with the node that does not tell any more
 
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
@@ -309,6 +311,15 @@ class NodeState:
         if is_undone and self._persister.error is not None:  # no new exclusive CPUs that cannot be stored
             return step(node, event, Fallback(options_of(asked)))
         return job.guarded.step(node, event, asked, is_new=job.policy is not None)
+
+
+def _ends_a_mark(one: Step, after: Node) -> bool:
+    """Whether the event of *one* is about a container that had not been placed, and that was placed by it, or ended."""
+    key = (
+        one.event.key if isinstance(one.event, events.Promoted | events.ContainerExited | events.ContainerGone) else ""
+    )
+    before = one.before.containers.get(key)
+    return before is not None and before.missed is not None and after.containers.get(key) is not before
 
 
 def _bypassed(event: events.Event) -> events.Event:

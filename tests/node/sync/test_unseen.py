@@ -2,7 +2,9 @@
 
 import errno
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
+from criproxy.node.record import outbox
 from criproxy.node.settings import Adopt, Promote
 from criproxy.node.sync import unseen
 from criproxy.node.sync.unseen import FILE, SEEN
@@ -60,6 +63,21 @@ async def test_it_is_noticed_by_its_cgroup_and_placed_at_once(tmp_path: Path) ->
         assert text.endswith(f"({lasted_s:.1f} s)")
         assert lasted_s <= world.counters.unplaced_s < 4
         assert known(world, shared).missed is None
+
+
+async def test_it_is_stored_with_its_place_for_how_long_it_had_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could tell after the end of criproxy at that moment: other entries of the history come later."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(owner("first"))
+        monkeypatch.setattr(outbox, "LINGER_S", 3600.0)
+        past = await run_past(world, owner("past"))
+        await world.until(lambda: past in world.controller.node.containers and known(world, past).missed is None)
+
+        with closing(sqlite3.connect(tmp_path / "state" / "criproxy.db")) as database:
+            query = "SELECT count(*) FROM decisions WHERE key = ? AND facts LIKE '%unplaced_since_s%'"
+            await world.poll(lambda: database.execute(query, (past,)).fetchone()[0] == 1)
 
 
 async def test_a_kernel_without_watches_for_us_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
