@@ -300,8 +300,17 @@ class Outcomes:
             is_denied = is_alone
 
     async def created(self, reservation: str, found: api.Container) -> None:
-        """Apply that the container of *reservation* was found in a list."""
+        """Apply that the container of *reservation* was found in a list; it may have started unasked by then.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer; it is asked again.
+        """
         await self.context.state.apply(events.ContainerCreated(reservation, found.id))
+        try:
+            await list_unasked(self.context, [found], self._told)
+        except RuntimeCallError:
+            self.ask(found.id)
+            raise
         await self._apply_state(found.id, translate.state(found))
 
 

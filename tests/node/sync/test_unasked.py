@@ -107,6 +107,34 @@ async def test_who_has_ended_before_it_is_seen_is_told(world: World, slow: Slow,
     assert text.endswith("; it ended before criproxy saw it")
 
 
+@pytest.mark.parametrize("has_ended", [False, True], ids=["runs", "has-ended"])
+async def test_who_has_only_a_reservation_when_it_starts_is_told(world: World, slow: Slow, *, has_ended: bool) -> None:
+    """The answer to its create was lost; lists show whose place it has when it has started already."""
+    sandbox = await world.kubelet.run_sandbox(pod := sharer("shared"))
+    slow.hold("CreateContainer")
+    await cut(world.kubelet.create(pod, sandbox, pod.containers[0]), slow)
+    slow.let_go("CreateContainer")
+    await world.poll(lambda: bool(world.runtime.core.records.containers))
+    (shared,) = world.runtime.core.records.containers
+    await world.created(owner("owner"))
+    await world.stop_criproxy()
+    await start_past(world, shared)
+    assert world.cpus(shared) == ALL
+    if has_ended:
+        world.runtime.exit_container(shared)
+
+    await world.start_criproxy()
+
+    await world.until(lambda: shared in world.controller.node.containers)
+    if has_ended:
+        await world.until(lambda: known(world, shared).state is ContainerState.EXITED)
+    else:
+        await world.until(lambda: world.cpus(shared) == FREE and known(world, shared).missed is None)
+    text, _ = await told(world, shared)
+    assert text.startswith(f"it ran without having been placed from {await started(world, shared)} to ")
+    assert text.endswith("; it ended before criproxy saw it") is has_ended
+
+
 async def test_who_starts_where_it_belongs_is_not_told(world: World) -> None:
     """Whether criproxy was asked or not."""
     _, owned = await world.created(owner("owner"))
