@@ -204,6 +204,27 @@ async def test_an_answer_that_the_runtime_did_not_wait_for(tmp_path: Path) -> No
         await world.poll(lambda: world.cpus(past) == "1")
 
 
+async def test_who_was_created_without_the_answer_and_has_ended(tmp_path: Path) -> None:
+    """Nobody else comes with that answer: its CPUs are free as soon as it is seen, as those of an init container."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        await world.run(sharer("shared"))
+        pod, plugin, past = owner("owner"), front(world), MiniKubelet(world.direct)
+        create = create_of(pod)
+        create.pod.id = create.container.pod_sandbox_id = sandbox_id = await world.kubelet.run_sandbox(pod)
+        await plugin.answer("CreateContainer", create.SerializeToString())
+        plugin.lost()
+        assert world.owned() == {1}
+        await world.stop_criproxy()
+        ended = await past.create(pod, sandbox_id, pod.containers[0])
+        await past.start(ended)
+        world.runtime.exit_container(ended)
+        _, large = await past.run_pod(owner("large", 3))
+
+        await world.start_criproxy()
+
+        await world.poll(lambda: world.cpus(large["main"]) == "1-3")
+
+
 # -------------------------------------------------------------------- the connection
 
 

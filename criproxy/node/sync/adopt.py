@@ -113,13 +113,13 @@ class Adoption:
         """
         self.placing_since.learn(containers)
         listed, adopted = {item.id: item for item in sandboxes}, list[str]()
+        await self._release_lost(item for item in containers if not is_touched(item.id))
         until_s = asyncio.get_running_loop().time() + self.context.settings.device_limits.adoption_s
         for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, pod_totals(each.item for each in found))
-            await self._release_lost(each.present.container for each in found)
             await self._apply([each.present for each in found], pods)
             adopted += [each.item.id for each in found]
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
@@ -135,16 +135,22 @@ class Adoption:
         """Note that the list of all *containers* is worked off."""
         self.placing_since.seen(containers)
 
-    async def _release_lost(self, found: Iterable[Container]) -> None:
+    async def _release_lost(self, containers: Iterable[api.Container]) -> None:
         """Release reservations of containers that the runtime has created without criproxy's answer.
 
         With NRI, it waits for 2 s only. It has one container of a name and attempt in a sandbox, so that no
-        other comes with that answer.
+        other comes with that answer, even if that one has ended.
         """
-        made = {(one.pod, one.name, one.attempt) for one in found if not one.reservation}
-        waiting = (one for pod, *_ in made for one in self.context.state.node.containers_of(pod) if not one.has_id)
+        waiting = [one for one in self.context.state.node.containers.values() if not one.has_id]
+        if not waiting:
+            return
+        made = {
+            (item.pod_sandbox_id, item.metadata.name, item.metadata.attempt)
+            for item in containers
+            if read_stamp(item.annotations) is None
+        }
         for one in waiting:
-            if (one.pod, one.name, one.attempt) in made and not self.context.in_flight.is_creating(one.key):
+            if one.identity in made and not self.context.in_flight.is_creating(one.key):
                 await self.context.state.apply(ContainerGone(one.key))
 
     async def _classify(self, listed: Mapping[str, api.PodSandbox], containers: Containers) -> None:
