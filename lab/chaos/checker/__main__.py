@@ -102,7 +102,8 @@ class Checker:
         cpus, one_pool = parse(self._options.cpus), self._options.one_pool
         found = wrongs(Picture(cpus, groups, listed, ids, saved, owns, one_pool=one_pool, ready=ready))
         resized = {title for title, counts in owns.items() if len(counts) > 1}
-        return [*(wrong.text for wrong in found), *disagreements(found, said, resized)]
+        disturbed = {self._journal.names.get(key, key) for key in {*self._journal.disturbed}}
+        return [*(wrong.text for wrong in found), *disagreements(found, said, resized, disturbed)]
 
 
 def say(line: dict[str, object]) -> None:

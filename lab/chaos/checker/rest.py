@@ -163,6 +163,8 @@ _TIMEOUT_S = 5.0
 _REFUSED = "its resize has been refused"
 _FAILED = re.compile("the runtime has failed the last .* after criproxy had answered")
 """Our kubelets give up creates in the middle, several in a row now and then."""
+_CPUSETS = re.compile(r"also sets cpusets .* for \w+/(?P<title>[^)]+)\)")
+"""That it was so once is said until the next create."""
 
 
 def ask_status(control: Path) -> list[str]:
@@ -187,16 +189,26 @@ def ask(control: Path, command: str, **arguments: object) -> dict[str, Any]:
 
 
 def disagreements(
-    found: Sequence[Wrong], said: Sequence[str], resized: AbstractSet[str] = frozenset()
+    found: Sequence[Wrong],
+    said: Sequence[str],
+    resized: AbstractSet[str] = frozenset(),
+    disturbed: AbstractSet[str] = frozenset(),
 ) -> Iterator[str]:
     """Where --check and what was *found* differ, a sentence each.
 
-    Of those *resized* (POD/NAME) the driver has heard no success: that such a resize is refused is no false alarm.
+    Of those *resized* (POD/NAME) the driver has heard no success: that such a resize is refused is no false alarm. Nor
+    is that somebody sets cpusets, of those *disturbed*.
     """
     for wrong in found:
         if wrong.titles and not any(title in sentence for title in wrong.titles for sentence in said):
             yield f"--check is silent: {wrong.text}"
     if not found:
-        said = [one for one in said if not _FAILED.search(one)]
+        said = [one for one in said if not (_FAILED.search(one) or _disturbed(one) in disturbed)]
         alarms = (one for one in said if not (_REFUSED in one and any(f"/{title} " in one for title in resized)))
         yield from (f"--check complains, and nothing is wrong: {sentence}" for sentence in alarms)
+
+
+def _disturbed(said: str) -> str:
+    """The container (POD/NAME) whose cpuset somebody has set, as *said*; empty if that is about something else."""
+    found = _CPUSETS.search(said)
+    return found["title"] if found else ""
