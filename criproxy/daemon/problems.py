@@ -26,11 +26,10 @@ NEVER_S = 300.0
 """How long the first call of a kubelet may take after the start, for example while the node boots."""
 _UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
 _CREATES_FAIL = (
-    "the runtime has failed the last {} after criproxy had answered: another plugin may set the same fields, which a "
-    "runtime allows to one ('kubectl describe' of a pod then says \"both tried to set\"): stop that plugin"
+    "the runtime has failed the last {} creates of {} after criproxy had answered: another plugin may set the same "
+    "fields, which a runtime allows to one ('kubectl describe' of the pod then says \"both tried to set\"): stop that "
+    "plugin; or the kubelet has given them up ('context deadline exceeded'), as on an overloaded machine"
 )
-MANY_FAILED = 2
-"""One create fails for other reasons, too, such as a full disk."""
 _TWO = (
     "another criproxy, {}, has placed {}, and both place the same containers: stop one of them; 'criproxy install', "
     "with or without --nri, leaves one"
@@ -181,10 +180,8 @@ class Problems:
         if plugin.front.told and plugin.front.lists_without >= MANY_LISTS:
             yield Notice("nri", _NOT_ONE.format(self.behind.endpoints.runtime, plugin.path))
         count, container = plugin.front.rivals.failed
-        if count >= MANY_FAILED:
-            yield Notice("nri", _CREATES_FAIL.format(f"{count} creates, most recently of {container}"))
-        elif count:
-            yield Notice("nri", _CREATES_FAIL.format(f"create of {container}"), wrong=False)
+        if count:
+            yield Notice("nri", _CREATES_FAIL.format(count, container))
         if stamped := plugin.front.rivals.stamped:
             yield Notice("competing-manager", _TWO.format("between the kubelet and the runtime", stamped))
         if 0.0 < plugin.request_timeout_s < SHORT_S:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.nri import api_pb2 as nri
 
+MANY_FAILED = 2
+"""So many creates of a container in a row: one fails for other reasons, too, such as a kubelet that gives it up."""
 _Name = tuple[str, str, str]
 """Namespace and name of a pod, and the name of a container."""
 
 
 @dataclass(slots=True)
 class Rivals:
-    """What the creates of a runtime show. Nothing tells why one has failed."""
+    """What the creates of a runtime show. Nothing tells why one has failed: the kubelet may have given it up."""
 
     stamped: str = ""
     """The container of the last create, if another criproxy between the kubelet and the runtime had placed it."""
@@ -21,8 +23,10 @@ class Rivals:
 
     @property
     def failed(self) -> tuple[int, str]:
-        """How many creates have failed, and which container's last; those that have succeeded since do not count."""
-        return self._failed.total(), "/".join(next(reversed(self._failed), ()))
+        """How many creates of one container have failed in a row, and of which; of several, the last one with many."""
+        last = (each for each in reversed(self._failed.items()) if each[1] >= MANY_FAILED)
+        name, count = next(last, ((), 0))
+        return count, "/".join(name)
 
     def asked(self, pod: nri.PodSandbox, container: nri.Container) -> None:
         """Note a create. Runtimes copy annotations of pods, which tenants write, to containers."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.daemon.problems import MANY_FAILED
 from criproxy.errors import CriproxyError
 from criproxy.nri import api_pb2 as nri
 from criproxy.nri.connection import Connection
+from criproxy.nri.rivals import MANY_FAILED
 from tests.daemons import until
 from tests.e2e.scene import Scene, sharer
 
