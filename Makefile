@@ -11,9 +11,10 @@ QUICK := $(filter-out tests/wire,$(PURE)) $(filter-out tests/wire/test_server%,$
 LONG := $(addprefix tests/,devices/usage/test_histories.py placement/policies/test_external.py store/test_large_pods.py)
 CHECK := $(PURE) $(addprefix tests/,api/views host node simulate)
 AT_ONCE := -p no:cacheprovider -n logical --dist worksteal
-BESIDE := $(PURE) $(addprefix tests/,node agent controls lab/fuzz lab/tenant)
-OWN := $(addprefix tests/,deviceplugin install packaging page lab/bench lab/chaos)
-GUESTS := $(addprefix tests/,api/views cli matrix planted simulate lab/demo lab/lives lab/properties lab/vm)
+BESIDE := $(PURE) $(addprefix tests/,node agent controls lab/tenant)
+OWN := $(addprefix tests/,deviceplugin install lab/bench lab/fuzz packaging page)
+GUESTS := $(addprefix tests/,api/views cli deploy docs lab/chaos lab/demo lab/lives lab/properties lab/vm matrix nri planted \
+	simulate)
 PACKAGER := PYTHONPATH=packaging $(PYTHON_VENV) -m packager
 ARGS ?=
 

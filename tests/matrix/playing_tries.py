@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from criproxy.model.grant import Grant
 from criproxy.placement.invariants import violations
 from lab.chaos.checker.cgroups import CpuSet, show
 from tests.matrix.fronts import TRY_SCENES
@@ -14,7 +15,7 @@ from tests.matrix.trying import ENDS, TryCase, TryScene
 WISHES = {"pool.podpools": "pair", "balloon.balloons": "database"}
 NOWHERE: CpuSet = frozenset()
 LATE = frozenset({"bypass on", "bypass automatic", "disk full"})
-"""Who came during these is placed when they are over: maybe only after it was looked."""
+"""Who came during these is placed when they are over: maybe only after it was looked, and then sharers give way."""
 KILLED = "state cannot be stored; criproxy continues in memory"
 """Logged by a criproxy that is killed here, as one that is really killed cannot."""
 
@@ -45,7 +46,7 @@ class Playing:
         await self._rests("after the try")
         self._in_force()
         if not case.is_kept:
-            owners = [ran for ran in there if (had := grants.get(ran.container_id)) and had.exclusive]
+            owners = [ran for ran in there if _owns(grants.get(ran.container_id))]
             self._same("after the try", before, owners)
             await self._leave(ran for ran in scene.runs if ran not in there)
             await self._rests("when others have left")
@@ -69,8 +70,9 @@ class Playing:
         """What is kept becomes the policy file, which moves nobody."""
         scene = self.scene
         await scene.settled()
-        before, late = scene.running(), self.case.meets in LATE
-        stay = [ran for ran in scene.runs if not late or ran.pod.name == "first"]
+        before, late, grants = scene.running(), self.case.meets in LATE, scene.controller.node.grants
+        owners = (ran for ran in scene.runs if _owns(grants.get(ran.container_id)))
+        stay = [ran for ran in owners if ran.pod.name == "first"] if late else scene.runs
         scene.node.file.write_text(scene.tried_text)
         await scene.reload._once(asked=False)
         await scene.settled()
@@ -115,6 +117,10 @@ class Playing:
         meant = EXPECTED_ERRORS.get(self.case.meets, set()) | killed
         logged = ((event, keys) for event, keys in self.scene.log.error_lines if event not in meant)
         self.problems += [f"logged as an error: {event} {keys}" for event, keys in logged]
+
+
+def _owns(grant: Grant | None) -> bool:
+    return grant is not None and bool(grant.exclusive)
 
 
 async def play(case: TryCase, directory: Path) -> list[str]:
