@@ -112,11 +112,12 @@ class Adoption:
             RuntimeCallError: the runtime does not answer; what has been adopted until then stays adopted.
         """
         self.placing_since.learn(containers)
-        listed, adopted = {item.id: item for item in sandboxes}, list[str]()
+        listed, adopted, ended = {item.id: item for item in sandboxes}, list[str](), set[str]()
         await self._release_lost(item for item in containers if not is_touched(item.id))
         until_s = asyncio.get_running_loop().time() + self.context.settings.device_limits.adoption_s
         for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
+            ended.update(item.id for item, each in zip(some, inspected, strict=True) if each is None)
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, pod_totals(each.item for each in found))
@@ -126,7 +127,7 @@ class Adoption:
             await self._apply([], left)
         if adopted:
             self._report(adopted)
-        await self.placing_since.tell_ended(containers)
+        await self.placing_since.tell_ended(containers, ended)
         if with_exited:
             await self._classify(listed, containers)
         return adopted

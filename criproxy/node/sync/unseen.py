@@ -6,7 +6,7 @@ Something went past criproxy, or criproxy was not there. Such a container runs w
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from importlib import import_module
 from math import inf
@@ -102,13 +102,14 @@ class PlacingSince:
         since_s = 0.0 if self._is_lost and created_s <= self._begun_s else created_s
         return Missed(why=Miss.BYPASSED, since_s=since_s, unseen=True) if self.covers(item) else None
 
-    async def tell_ended(self, containers: Sequence[api.Container]) -> None:
+    async def tell_ended(self, containers: Sequence[api.Container], since: Collection[str] = ()) -> None:
         """Note in the history which containers of a list have come and ended before criproxy saw them.
 
-        Those that former runs have seen are told already.
+        Those that former runs have seen are told already. The ids *since* are of those that have ended since the list.
         """
         context = self._context
-        ended = {item.id: item for item in containers if translate.state(item) is ContainerState.EXITED}
+        is_over = (item for item in containers if item.id in since or translate.state(item) is ContainerState.EXITED)
+        ended = {item.id: item for item in is_over}
         news = ended.keys() - self._told - context.state.node.containers.keys()
         self._told = (self._told | news) & ended.keys()
         for item in [ended[key] for key in news if self.covers(ended[key])]:

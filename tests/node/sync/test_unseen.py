@@ -238,6 +238,26 @@ async def test_one_that_has_ended_before_it_is_seen(
         assert not [each for each in others if "unplaced_since_s" in each.facts]
 
 
+async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> None:
+    """The list calls it running; there is nothing to adopt any more, and no later list need have it."""
+    slow = Slow()
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        await world.stop_criproxy()
+        past = await run_past(world, owner("past"))
+        slow.hold("ContainerStatus")
+        slow.asked.clear()
+        await world.start_criproxy()
+        await slow.asked.wait()
+        world.runtime.exit_container(past)
+        slow.let_go("ContainerStatus")
+
+        await world.poll(lambda: world.controller.ready)
+
+        text, _ = await told(world, past)
+        assert text.endswith("; it ended before criproxy saw it")
+
+
 async def test_one_that_has_ended_before_a_run_that_lists_nothing(tmp_path: Path) -> None:
     """The runtime does not answer that run, which stores something and ends: the next one tells."""
     slow = Slow()
