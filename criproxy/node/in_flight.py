@@ -221,6 +221,8 @@ class InFlight:
         if record.start not in _UNKNOWN:  # it runs by now, or never will: its cgroup shows where
             record.sent_cpus, record.start_cpus, record.until_s = record.sent_cpus | record.start_cpus, NO_CPUS, 0.0
         self._drop_if_idle(key)
+        if event is StartEvent.RESOLVE:  # it may turn out not to run, which no change of the node shows
+            self.read()
 
     def lose_start(self, node: Node, key: str, until_s: float) -> None:
         """Record a start of *key* without an answer; "not started" is believed only after *until_s*.

@@ -39,6 +39,22 @@ def test_the_end_of_a_container_ends_no_call(state: Start) -> None:
     assert (TRANSITIONS[state][StartEvent.END] in sent) == (state in sent)
 
 
+def test_who_waits_for_its_cpus_hears_that_a_start_has_come_to_nothing() -> None:
+    """No change of the node shows it; a start that still goes on tells nobody anything."""
+    told = list[StartEvent]()
+    container = Container(key=KEY, pod="s", name="c", state=ContainerState.CREATED)
+    node = Node(MACHINE, containers={KEY: container}, grants={KEY: Grant(frozenset({0}), frozenset())})
+    in_flight = InFlight(lambda: told.append(event))
+    in_flight.lose_start(node, KEY, 1.0)
+    assert in_flight.cpus(node, KEY)
+
+    for event in (StartEvent.CUT, StartEvent.RESOLVE):
+        in_flight.start(KEY, event)
+
+    assert not in_flight.cpus(node, KEY)
+    assert told == [StartEvent.RESOLVE]
+
+
 def test_a_start_may_be_cut_after_its_container_was_removed() -> None:
     """Nothing is left of it once the node has changed again."""
     in_flight, node = InFlight(), Node(MACHINE)

@@ -148,3 +148,23 @@ async def test_who_starts_where_it_belongs_is_not_told(world: World) -> None:
     assert (world.cpus(shared), world.cpus(owned)) == (FREE, "1")
     assert world.counters.unplaced_s == 0
     assert not [key for key in (owned, shared) if known(world, key).missed]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_owner_moves_when_a_created_container_turns_out_not_to_start(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    """Nothing else happens then: no update of that container could be answered."""
+    settings = replace(NO_LOOKS, moves_created=False, unknown_pause_s=0.2)
+    async with World(tmp_path, NO_EVENTS, settings) as world:
+        await world.created(sharer("shared" if is_known else "before"))
+        await world.stop_criproxy()
+        world.kubelet._client = world.direct
+        if not is_known:
+            await world.created(sharer("shared"))
+        owned = await world.run(owner("owner"))
+        world.kubelet._client = world.client
+
+        await world.start_criproxy()
+
+        await world.poll(lambda: world.cpus(owned) == "1")
