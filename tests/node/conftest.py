@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.world import World
+from tests.node.world import Slow, World
 
 
 @pytest.fixture
@@ -13,3 +13,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
     async with World(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def slow() -> Slow:
+    """The runtime's latencies."""
+    return Slow()

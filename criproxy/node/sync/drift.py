@@ -75,12 +75,14 @@ class Compared:
         if fine and fine.grant is grant and fine.applied is applied and have_contents(fine.contents):
             return True
         self._fine.pop(key, None)
-        with suppress(OSError):
+        try:
             contents = group.contents(readable(grant))
-            if _agrees(group, grant, applied, written=False):  # else what is in effect does not show each change
-                self._fine[key] = _Fine(grant, applied, contents)
-                return True
-        return as_applied(group, grant, applied)
+        except OSError:  # such as a quota where there is no controller
+            return as_applied(group, grant, applied)
+        if _agrees(group, grant, applied, written=False):  # else what is in effect does not show each change
+            self._fine[key] = _Fine(grant, applied, contents)
+            return True
+        return _agrees(group, grant, applied, written=True)
 
     def keep(self, known: Container[str]) -> None:
         """Forget all containers but these."""

@@ -14,7 +14,7 @@ from criproxy.cri.runtime import if_reported
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied
 from criproxy.model.record import Kind
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import Container, ContainerState
 from criproxy.node.cgroups import Seen
 from criproxy.node.context import Context
 from criproxy.placement.events import PlacesMissed
@@ -68,10 +68,14 @@ async def note_unasked(
         await _note_running(context, key, seen.applied, since_s)
     elif seen.ended and key not in told and _beyond(context, key, context.state.node.applied.get(key)):
         told.add(key)
-        context.counters.unplaced_s += max(0.0, until_s - since_s)
-        text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
-        times = {"unplaced_since_s": since_s, "unplaced_until_s": until_s}
-        context.state.note(container, Kind.EXITED, text, **times)
+        note_ended(context, container, Kind.EXITED, since_s, until_s)
+
+
+def note_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:
+    """Note that *container* ran without its place from *since_s* to *until_s*, and ended before it was seen."""
+    context.counters.unplaced_s += max(0.0, until_s - since_s)
+    text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
+    context.state.note(container, kind, text, unplaced_since_s=since_s, unplaced_until_s=until_s)
 
 
 def _may_have_started(context: Context, item: api.Container) -> bool:

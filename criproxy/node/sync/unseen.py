@@ -23,8 +23,8 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Miss, Missed
 from criproxy.node.context import Context
 from criproxy.node.settings import Adopt
+from criproxy.node.sync.unasked import note_ended
 from criproxy.placement.policies.none import NonePolicy
-from criproxy.placement.records.history import unplaced_text
 from criproxy.process.tasks import OnDemand
 from criproxy.store.store import Store
 
@@ -116,11 +116,7 @@ class PlacingSince:
             since_s = item.created_at / 1e9
             reply = await if_reported(context.runtime.container_status(item.id)) if since_s > self._begun_s else None
             if reply and reply.status.started_at:
-                until_s = reply.status.finished_at / 1e9
-                context.counters.unplaced_s += max(0.0, until_s - since_s)
-                text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
-                times = {"unplaced_since_s": since_s, "unplaced_until_s": until_s}
-                context.state.note(translate.listed(item), Kind.GONE, text, **times)
+                note_ended(context, translate.listed(item), Kind.GONE, since_s, reply.status.finished_at / 1e9)
 
     def _is_ours(self, item: api.Container) -> bool:
         known = self._context.state.node.containers.get(item.id)

@@ -76,12 +76,6 @@ class Blocked(StaticPolicy):
 
 
 @pytest.fixture
-def slow() -> Slow:
-    """The latencies of the runtime."""
-    return Slow()
-
-
-@pytest.fixture
 async def controller(tmp_path: Path, slow: Slow) -> AsyncIterator[Controller]:
     """One with four CPUs, one of them reserved. Nobody starts it, so that no comparison of lists sees a sandbox."""
     runtime = EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(latency_s=slow, host_root=tmp_path))

@@ -17,12 +17,6 @@ ALL, FREE = "0-3", "0,2-3"
 
 
 @pytest.fixture
-async def slow() -> Slow:
-    """The runtime's latencies."""
-    return Slow()
-
-
-@pytest.fixture
 async def world(tmp_path: Path, slow: Slow) -> AsyncIterator[World]:
     """A node on which only what runs is moved."""
     async with World(tmp_path, RuntimeOptions(latency_s=slow), LOCKED) as world:

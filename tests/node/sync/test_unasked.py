@@ -15,12 +15,6 @@ ALL, FREE = "0-3", "0,2-3"
 
 
 @pytest.fixture
-async def slow() -> Slow:
-    """The runtime's latencies."""
-    return Slow()
-
-
-@pytest.fixture
 async def world(tmp_path: Path, slow: Slow) -> AsyncIterator[World]:
     """A node on which only what runs is moved, and nothing happens by itself."""
     options, settings = replace(NO_EVENTS, latency_s=slow), replace(NO_LOOKS, moves_created=False)
