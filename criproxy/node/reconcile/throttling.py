@@ -12,7 +12,7 @@ from time import monotonic, time
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.host.container_use import PodLimit, Throttling, read_pod_limit, read_throttling
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.node import changed_keys
 from criproxy.model.workload import Container, ContainerState
 from criproxy.node.context import Context
@@ -59,6 +59,9 @@ class _Watch:
     lifted: bool
     at: Throttling | None
     """What the kernel had counted when that began."""
+    restoring: Throttling | None = None
+    """What it had counted when a lifted quota was to be restored: the rest is due to the quota, which the kernel enforces
+    before the runtime has answered."""
     since_s: float = field(default_factory=monotonic)
     """When it began."""
     began_s: float = field(default_factory=time)
@@ -67,7 +70,7 @@ class _Watch:
 
     def now(self, counted: Throttling | None) -> dict[bool, Share]:
         """Return the shares up to now; the kernel has *counted* this."""
-        more = self.shares[self.lifted].plus(monotonic() - self.since_s, self.at, counted)
+        more = self.shares[self.lifted].plus(monotonic() - self.since_s, self.at, self.restoring or counted)
         return {**self.shares, self.lifted: more}
 
 
@@ -95,8 +98,11 @@ class ThrottleWatch:
                 continue
             elif watch := self._watches.get(key):
                 if watch.lifted is not applied.lifted:
-                    watch.shares = watch.now(counted := self._read(key))
-                    watch.lifted, watch.at, watch.since_s = applied.lifted, counted, monotonic()
+                    watch.shares = watch.now(counted := watch.restoring or self._read(key))
+                    watch.lifted, watch.at, watch.since_s, watch.restoring = applied.lifted, counted, monotonic(), None
+                elif watch.lifted:
+                    stays = grant is not None and grant.quota is CpuQuota.LIFTED
+                    watch.restoring = None if stays else watch.restoring or self._read(key)
             elif grant and grant.controls.class_of("cpu") and container.asked_quota:
                 is_new = key in containers and containers[key].state is ContainerState.CREATED
                 self._watches[key] = watch = _Watch(applied.lifted, Throttling() if is_new else self._read(key))

@@ -8,9 +8,9 @@ import pytest
 from criproxy.host.container_use import Throttling
 from criproxy.model.machine.controllable import Controllable
 from criproxy.node.reconcile.throttling import Observed, Share
-from lab.emulator.runtime import IMAGE
+from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.node.world import World, owner
+from tests.node.world import Slow, World, owner
 from tests.placement.classes.policy import contents
 
 POLICY = "policy: topology-aware\nclasses: {batch: {for: {qos: [Burstable]}, cpu: {burst: idle}}}\n"
@@ -18,11 +18,11 @@ PODS = (ContainerSpec("main", IMAGE, cpu_request_milli=600, cpu_limit_milli=800)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, slow: Slow) -> AsyncIterator[World]:
     """Four CPUs, none reserved, and a class with a burst."""
     settings = contents(POLICY, Controllable()).settings
     assert settings is not None
-    async with World(tmp_path, policy=settings.build_policy()) as world:
+    async with World(tmp_path, RuntimeOptions(latency_s=slow), policy=settings.build_policy()) as world:
         yield world
 
 
@@ -72,6 +72,23 @@ async def test_before_and_after(world: World, tmp_path: Path) -> None:
     await world.kubelet.stop(ours)
     await world.poll(lambda: ours not in world.controller.throttling._watches)
     assert await world.controller.throttling.of(ours) is None
+
+
+async def test_what_is_counted_while_the_limit_is_restored_is_due_to_it(
+    world: World, slow: Slow, tmp_path: Path
+) -> None:
+    """The kernel enforces it before the runtime has answered."""
+    ours = await world.run(PodSpec("batch", PODS))
+    count(tmp_path, ours, 1)
+    slow.hold("UpdateContainerResources")
+    await world.created(owner("owner", 3))
+    await slow.asked.wait()
+    count(tmp_path, ours, 31)
+    assert throttled_us(await observed(world, ours)) == [0, 1000], "not known to be in force"
+
+    slow.let_go("UpdateContainerResources")
+    await world.poll(lambda: world.controller.throttling._watches[ours].lifted is False)
+    assert throttled_us(await observed(world, ours)) == [30_000, 1000]
 
 
 async def test_what_was_before_a_restart_is_unknown(world: World, tmp_path: Path) -> None:
