@@ -70,6 +70,7 @@ async def disk_full(scene: Scene) -> AsyncIterator[None]:
         await scene.poll(lambda: bool(scene.disk.failures))
     scene.ledger.failing -= 1
     scene.disk.full = False
+    await scene.controller.context.persister.check()  # a write that fails now has begun before
     await scene.poll(lambda: not scene.controller.problem)
 
 

@@ -60,8 +60,8 @@ class _Watch:
     at: Throttling | None
     """What the kernel had counted when that began."""
     restoring: Throttling | None = None
-    """What it had counted when a lifted quota was to be restored: the rest is due to the quota, which the kernel enforces
-    before the runtime has answered."""
+    """What it had counted when a lifted quota was to be restored: the rest is due to the quota, which the kernel
+    enforces before the runtime has answered."""
     since_s: float = field(default_factory=monotonic)
     """When it began."""
     began_s: float = field(default_factory=time)

@@ -80,6 +80,7 @@ async def test_what_is_counted_while_the_limit_is_restored_is_due_to_it(
     """The kernel enforces it before the runtime has answered."""
     ours = await world.run(PodSpec("batch", PODS))
     count(tmp_path, ours, 1)
+    assert throttled_us(await observed(world, ours)) == [0, 1000]  # its cgroup is known
     slow.hold("UpdateContainerResources")
     await world.created(owner("owner", 3))
     await slow.asked.wait()
