@@ -125,7 +125,7 @@ async def test_the_history_says_how_long_a_container_ran_without_a_place(tmp_pat
         after_s = time.time()
 
         world.bypass.set(BypassMode.OFF, "mended")
-        await world.until(lambda: world.cpus(key) == "1")
+        await world.until(lambda: world.controller.node.containers[key].missed is None)
 
         state = world.controller.context.state
         (fact,) = [each.facts for each in await state.find_history(key) if "unplaced_since_s" in each.facts]

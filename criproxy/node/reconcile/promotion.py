@@ -12,6 +12,7 @@ from functools import partial
 from time import time
 
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.model.grant import Grant
 from criproxy.model.node import Node, changed_keys
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
@@ -26,6 +27,7 @@ from criproxy.placement.events import ColdStartEnded, ContainerResized, Promoted
 from criproxy.placement.options.pod_wishes import cold_for_s
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pod_total import asks_milli
+from criproxy.placement.rules.promotion import is_where_granted
 from criproxy.process.tasks import OnDemand, wait_at_most
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
@@ -51,6 +53,8 @@ class Promotions:
     """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
     _asked: Policy | None = None
     """The policy that gave these answers."""
+    _on_the_way: dict[str, Grant] = field(default_factory=dict)
+    """By key: the places that containers have got, and have not been moved to yet."""
     _worker: OnDemand = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +91,8 @@ class Promotions:
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)
             (self._waiting.add if waits else self._waiting.discard)(key)
+            if not waits:
+                self._on_the_way.pop(key, None)
         self._known = node.containers
 
     def _has_candidates(self) -> bool:
@@ -112,8 +118,11 @@ class Promotions:
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
                 before = state.node.containers.get(key)
-                after = (await state.apply(Promoted(key))).node.containers.get(key)
-                self.context.counters.promotions += before is not after
+                now = (await state.apply(Promoted(key))).node
+                after = now.containers.get(key)
+                self.context.counters.promotions += before is not after and key not in self._on_the_way
+                if after and after.missed and key in now.grants:
+                    self._on_the_way[key] = now.grants[key]
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
         """Return those of *keys* for which there is room on *node*, the longest waiting first. This is slow."""
@@ -131,7 +140,8 @@ class Promotions:
         if container.desired and container.desired.told:
             return True
         if container.is_owed_a_place:
-            return wanted is not Promote.OFF
+            waits = self._on_the_way.get(container.key) is grant and not is_where_granted(node, container)
+            return wanted is not Promote.OFF and not waits
         if wanted is not Promote.WHEN_FREE or asks_milli(node, container) // 1000 <= len(grant.exclusive):
             return False
         before = self._lacks.get(container.key)

@@ -314,7 +314,9 @@ class NodeState:
 
 
 def _ends_a_mark(one: Step, after: Node) -> bool:
-    """Whether the event of *one* is about a container that had not been placed, and that was placed by it, or ended."""
+    """Whether the event of *one* has placed a container that had not been placed, or is about the end of one."""
+    if isinstance(one.event, events.PolicyChanged):
+        return True
     key = (
         one.event.key if isinstance(one.event, events.Promoted | events.ContainerExited | events.ContainerGone) else ""
     )

@@ -66,6 +66,7 @@ def entries_of(before: Node, event: Event, decision: Decision, at_s: float = 0.0
         case _:
             yield from _of_node(decision)
             yield from _of_others(decision)
+            yield from _no_longer_missed(before, after, at_s)
 
 
 _ANEW: dict[type[Event], tuple[str, ...]] = {
@@ -132,10 +133,24 @@ def instead_text(has: Applied, wanted: Applied) -> str:
 
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container, at_s: float) -> Iterator[Entry]:
-    reasons = (*_ANEW.get(type(event), ()), *_own(decision))
-    if reasons and (decision.node is not before or not isinstance(event, events.Promoted)):
+    is_promoted = isinstance(event, events.Promoted)
+    if is_promoted and before.grants.get(container.key) == decision.grant:
+        reasons: tuple[str, ...] = ("it is where it should be",)
+    else:
+        reasons = (*_ANEW.get(type(event), ()), *_own(decision))
+    if reasons and not (is_promoted and decision.node is before):
         ran, since = _unplaced(None if container.missed else before.containers.get(container.key), at_s)
         yield Entry(container, Kind.RESIZED, (*reasons, *ran), _facts(decision.grant) | since)
+
+
+def _no_longer_missed(before: Node, after: Node, at_s: float) -> Iterator[Entry]:
+    """Yield an entry for each container that an event about the node has given the place that it had missed."""
+    for key, former in before.containers.items():
+        now = after.containers.get(key)
+        if former.missed and now and not now.missed and former.state in MAY_RUN and key in after.grants:
+            ran, since = _unplaced(former, at_s)
+            if since:
+                yield Entry(now, Kind.RESIZED, ran, _facts(after.grants[key]) | since)
 
 
 def _unplaced(former: Container | None, at_s: float) -> tuple[tuple[str, ...], dict[str, Fact]]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, Desired, Miss, Missed, Sizes
+from criproxy.model.workload import MAY_RUN, Container, Desired, Miss, Missed, Sizes
 from criproxy.placement.decision import Decision, updates_between
 from criproxy.placement.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.placement.policies.api import Policy
@@ -93,7 +94,10 @@ def with_memory_of(container: Container, sizes: Sizes) -> Container:
 
 
 def _promoted(node: Node, key: str, policy: Policy) -> Decision:
-    """Return the decision that lets the policy place the container *key*, if there is room for it."""
+    """Return the decision that lets the policy place the container *key*, if there is room for it.
+
+    One that missed its place is not done with by that: once it is there, it is placed again, where it is.
+    """
     container, grant = node.containers.get(key), node.grants.get(key)
     if container is None or grant is None or ignores(container, Promoted):
         return Decision(node, key=key)
@@ -113,7 +117,30 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
         return Decision(node, key=key)
     if not grows and not container.is_owed_a_place and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
+    if container.missed and not is_where_granted(after, container):
+        after = _with(after, replace(after.containers[key], missed=container.missed))
+        if after.grants == node.grants and after.containers == node.containers:
+            return Decision(node, key=key)
     return Decision(after, updates_between(node, after), placed.reasons, key)
+
+
+def is_where_granted(node: Node, container: Container) -> bool:
+    """Whether a *container* of the node no longer runs outside of its place, as far as is known.
+
+    Until then it is listed as not placed: its CPUs may still be those of others, and others may be on its own.
+    """
+    grant, has = node.grants[container.key], node.applied.get(container.key)
+    if container.state not in MAY_RUN or not (container.missed and container.missed.since_s) or has is None:
+        return True
+    return has.cpus <= grant.cpus and not any(_is_on(node, key, grant.exclusive) for key in node.applied)
+
+
+def _is_on(node: Node, key: str, owned: CpuSet) -> bool:
+    """Whether the container *key* is to leave CPUs of those that are *owned* by another."""
+    container, grant = node.containers.get(key), node.grants.get(key)
+    if grant is None or container is None or container.state not in MAY_RUN:
+        return False
+    return not owned.isdisjoint(node.applied[key].cpus - grant.cpus)
 
 
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str], unseen_since_s: float = 0.0) -> Node:

@@ -57,6 +57,7 @@ async def test_it_is_noticed_by_its_cgroup_and_placed_at_once(tmp_path: Path) ->
         past, shared = await run_past(world, owner("past")), await run_past(world, sharer("shared"))
 
         await world.poll(lambda: (world.cpus(past), world.cpus(shared)) == ("2", "0,3"))
+        await world.until(lambda: not known(world, past).missed and not known(world, shared).missed)
         text, lasted_s = await told(world, past)
         assert 0 < lasted_s < 2
         assert text.startswith("it ran without having been placed from 20")

@@ -6,12 +6,14 @@ import pytest
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import parse_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, Desired, Miss, Missed, Pod
+from criproxy.model.record import Kind
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Pod, QosClass
 from criproxy.placement import events as ev
 from criproxy.placement.engine import step
 from criproxy.placement.policies.none import Fallback
+from criproxy.placement.records.history import entries_of
 from criproxy.placement.rules.promotion import as_before
 from criproxy.simulate.hosts import GIB, machine
 from tests.placement.built import policy_of
@@ -117,6 +119,53 @@ def test_who_came_unplaced_is_placed() -> None:
     after = step(missing(), ev.Promoted("a"), STATIC).node
     assert len(after.grants["a"].exclusive) == 2
     assert after.containers["a"].missed is None
+
+
+def test_who_came_unplaced_counts_as_that_until_it_is_in_its_place() -> None:
+    """And nobody else is on its CPUs: until both have been moved, the place is only decided."""
+    before = missing().replace(applied={"a": Applied(MACHINE.cpus, MACHINE.mems)})
+    other = replace(guaranteed("b", 2), cpu_milli=100, qos=QosClass.BURSTABLE)
+    before = before.replace(
+        containers={**before.containers, "b": other},
+        grants={**before.grants, "b": before.grants["a"]},
+        applied={**before.applied, "b": before.applied["a"]},
+    )
+    decided = step(before, ev.Promoted("a"), STATIC).node
+    owned = decided.grants["a"].exclusive
+    assert len(owned) == 2
+    assert decided.containers["a"].missed == before.containers["a"].missed
+    assert step(decided, ev.Promoted("a"), STATIC).node is decided
+    moved = step(decided, ev.UpdateApplied("a", Applied(owned, MACHINE.mems)), STATIC).node
+    assert step(moved, ev.Promoted("a"), STATIC).node is moved, "the other is still there"
+    left = step(moved, ev.UpdateApplied("b", Applied(MACHINE.cpus - owned, MACHINE.mems)), STATIC).node
+    there = step(left, ev.Promoted("a"), STATIC)
+    assert there.node.containers["a"].missed is None
+    assert (there.node.grants, there.updates) == (decided.grants, ())
+
+
+@pytest.mark.parametrize("why", ["not started", "nobody knows since when"])
+def test_who_did_not_run_outside_of_its_place_is_done_with_at_once(why: str) -> None:
+    """There is no time to be listed."""
+    before = missing().replace(applied={"a": Applied(MACHINE.cpus, MACHINE.mems)})
+    container = before.containers["a"]
+    if why == "not started":
+        container = replace(container, state=ContainerState.CREATED)
+    else:
+        container = replace(container, missed=Missed(why=Miss.FAILED))
+    after = step(before.replace(containers={"a": container}), ev.Promoted("a"), STATIC).node
+    assert after.containers["a"].missed is None
+
+
+@pytest.mark.parametrize("event", [ev.Promoted("a"), ev.PolicyChanged(apply_all=True, configuration="new")])
+def test_how_long_it_ran_unplaced_is_told_however_it_gets_its_place(event: ev.Event) -> None:
+    """A promotion, or a change of the policy."""
+    before = missing()
+    told = [
+        each for each in entries_of(before, event, step(before, event, STATIC), 5.0) if "unplaced_since_s" in each.facts
+    ]
+    (entry,) = told
+    assert (entry.about and entry.about.key, entry.kind, entry.facts["unplaced_since_s"]) == ("a", Kind.RESIZED, 1.0)
+    assert entry.sentences[-1].endswith("to 1970-01-01T00:00:05.000Z (4.0 s)")
 
 
 def test_nobody_is_placed_while_the_policy_is_not_asked_or_the_node_is_released() -> None:
