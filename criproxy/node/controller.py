@@ -250,6 +250,7 @@ class Controller:
     async def stop(self) -> None:
         """End background work after all submitted events are stored; the calls must have ended before."""
         await self.context.tasks.stop()
+        await self.resync.adoption.placing_since.flush()
         await self.devices.close()
         await self.context.pods.close()
         await self.context.state.close()

@@ -100,6 +100,8 @@ class Persister:
     """The number of changes of node and records so far."""
     _written: int = 0
     """How many of them are on disk."""
+    _together: int = 0
+    """As many of them, at least, are in the next write."""
     _begun_writes: int = 0
     _waiting: list[_Waiting] = field(default_factory=list)
     _write_in_flight: "asyncio.Future[None] | None" = None
@@ -136,6 +138,10 @@ class Persister:
             self._worker.soon()
         elif self._later is None:
             self._later = asyncio.get_running_loop().call_later(LATER_S, self._write_later)
+
+    def keep_together(self) -> None:
+        """Write the records so far with the next node, also if a caller waits for the node alone: only they tell it."""
+        self._together = self._version
 
     def check_soon(self) -> None:
         """Check in the background whether the disk accepts writes: on an idle node, there are no other writes."""
@@ -240,7 +246,8 @@ class Persister:
     async def _write(self) -> None:
         """Write the newest state. A write that takes too long is a failure, but is awaited: there is one thread."""
         version = self._version
-        whole = len(self._records) >= MANY_RECORDS or all(each.records for each in self._waiting)
+        is_due = self._written < self._together or len(self._records) >= MANY_RECORDS
+        whole = is_due or all(each.records for each in self._waiting)
         records, self._records = (self._records, []) if whole else ([], self._records)
         self._begun_writes += 1
         try:

@@ -293,6 +293,7 @@ class NodeState:
         self._outbox.put(one)
         if _ends_a_mark(one, self.node):
             self._outbox.drain()  # how long it ran without a place is stored with the node that does not tell any more
+            self._persister.keep_together()
 
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:

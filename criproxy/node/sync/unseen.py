@@ -66,6 +66,8 @@ class PlacingSince:
     def __init__(self, context: Context, store: Store) -> None:
         self._context, self._directory = context, store.directory
         self._since_s, self._seen_s = self._read(FILE, inf), self._read(SEEN, 0.0)
+        self._newest_s = 0.0
+        """When the newest container of the last list was created."""
         self._is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or time()
         self._told = set[str]()
         """Containers that had ended before they were seen."""
@@ -79,10 +81,9 @@ class PlacingSince:
 
     def seen(self, containers: Sequence[api.Container]) -> None:
         """Note that all *containers*, those that the runtime has, are known, or told."""
-        newest_s = max((item.created_at / 1e9 for item in containers), default=0.0)
-        if newest_s > self._seen_s:
-            self._seen_s = newest_s
-            self._remember(SEEN, newest_s)
+        self._newest_s = max((item.created_at / 1e9 for item in containers), default=0.0)
+        if self._newest_s > self._seen_s:
+            self._context.tasks.spawn(f"write {SEEN}", self.flush())
 
     def covers(self, item: api.Container) -> bool:
         """Whether *item* is of a pod, and was created since then without criproxy being asked."""
@@ -121,6 +122,20 @@ class PlacingSince:
     def _is_ours(self, item: api.Container) -> bool:
         known = self._context.state.node.containers.get(item.id)
         return bool(known.reservation if known else read_stamp(item.annotations))
+
+    async def flush(self) -> None:
+        """Remember who was seen, once those containers, or what is told of them, are on disk.
+
+        Otherwise nobody would tell of one that ends while criproxy is killed in between. If the disk fails, it is tried
+        again after the next list.
+        """
+        persister, newest_s = self._context.persister, self._newest_s
+        if newest_s <= self._seen_s:
+            return
+        await persister.flush()
+        if persister.error is None:
+            self._seen_s = newest_s
+            await asyncio.to_thread(self._write, SEEN, repr(newest_s))
 
     def _remember(self, name: str, time_s: float) -> None:
         self._context.tasks.spawn(f"write {name}", asyncio.to_thread(self._write, name, repr(time_s)))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +28,8 @@ from tests.node.devices.quotas import (
     why,
     within,
 )
-from tests.node.record.test_crash_points import Disk
+from tests.node.record.test_crash_points import Disks
 from tests.node.world import World
-
-
-@dataclass
-class Disks:
-    """Makes the store of each start; nothing is written to one that has died."""
-
-    directory: Path
-    last: Disk = field(init=False)
-
-    def __call__(self) -> Disk:
-        """Open the state directory."""
-        self.last = Disk(self.directory)
-        return self.last
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -78,6 +78,19 @@ class Disk(Store):
     def _stall(self) -> None:
         self.stalled.set()
         self._go_on.wait()
+
+
+@dataclass
+class Disks:
+    """Makes the store of each start; nothing is written to one that has died."""
+
+    directory: Path
+    last: Disk = field(init=False)
+
+    def __call__(self) -> Disk:
+        """Open the state directory."""
+        self.last = Disk(self.directory)
+        return self.last
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,26 @@ async def test_what_was_compared_waits_for_another_change(monkeypatch: pytest.Mo
     await other.close()
 
 
+async def test_what_is_to_be_kept_together_is_one_write() -> None:
+    """Who waits for the node alone gets it without the history, but for what nothing else would tell after a crash."""
+    disk = Disk()
+    keeper, _ = new(disk)
+    await keeper.check()
+    decided(keeper, 1)
+    await keeper.durable()
+    assert disk.reasons == []
+
+    decided(keeper, 2)
+    keeper.keep_together()
+    decided(keeper, 3)
+    await keeper.durable()
+    assert disk.reasons == ["reason 1", "reason 2", "reason 3"]
+    decided(keeper, 4)
+    await keeper.durable()
+    assert len(disk.reasons) == 3
+    await keeper.close()
+
+
 async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
     """What came while the disk was at work goes with the next write, which begins at once; the history follows."""
     disk = Disk()

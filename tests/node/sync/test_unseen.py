@@ -20,6 +20,7 @@ from criproxy.node.sync.unseen import FILE, SEEN
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions
 from lab.kubelet.kubelet import PodSpec
+from tests.node.record.test_crash_points import Disks, Point
 from tests.node.world import NO_EVENTS, NO_LOOKS, STATIC, Slow, World, owner, said, sharer
 
 UNTIL_ASKED = replace(NO_LOOKS, promote=Promote.OFF)
@@ -254,6 +255,28 @@ async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> No
         slow.let_go("ContainerStatus")
 
         await world.poll(lambda: world.controller.ready)
+
+        text, _ = await told(world, past)
+        assert text.endswith("; it ended before criproxy saw it")
+
+
+async def test_one_that_was_seen_by_a_run_that_was_killed_before_it_was_on_disk(tmp_path: Path) -> None:
+    """And that has ended when the next run lists: nobody has told of it, so that one does."""
+    disks = Disks(tmp_path / "state")
+    world = World(tmp_path, NO_EVENTS, UNTIL_ASKED)
+    world.make_store = disks
+    async with world:
+        await placed_and_listed(world)
+        await world.controller.context.state.flush()
+        disks.last.stalls = Point.APPLIED
+        past = await run_past(world, owner("past"))
+        await world.poll(disks.last.stalled.is_set)
+        await world.controller.resync.again()
+        await world.kill_criproxy(disks.last.die)
+        world.runtime.exit_container(past)
+
+        await world.start_criproxy()
+        await world.controller.resync.again()
 
         text, _ = await told(world, past)
         assert text.endswith("; it ended before criproxy saw it")
