@@ -97,21 +97,21 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self._bypass_times, self.device_plugin, self.card_usage = BypassTimes(), DevicePlugin(), CardUsage()
+        self.device_plugin, self.card_usage, self.hotplug = DevicePlugin(), CardUsage(), Hotplug(context)
+        self._bypass_times, self._placing_since = BypassTimes(), PlacingSince(context, store)
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
         self.desired_controls = ControlsMap(context, lambda: self.ready)
         self.controls = ControlsClient(context, self.desired_controls, store.directory / MARK)
-        self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
-        self.hotplug, self.devices = Hotplug(context), DeviceGuard(context)  # no change since the discovery is missed
+        self.outcomes = outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
+        self.devices = devices = DeviceGuard(context)
         self.incidents = Incidents(context, self.devices.users, self.device_plugin, self._edits_changed)
-        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times, PlacingSince(context, store))
-        self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
+        adoption = Adoption(context, self.reconciler, devices, self._bypass_times, self._placing_since)
+        self.resync = Resync(context, self.reconciler, outcomes, adoption, devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        parts = (self.devices, inheritance)
-        creates = Creates(context, self.reconciler, self.outcomes, *parts, self.hotplug, self.updates)
+        creates = Creates(context, self.reconciler, outcomes, devices, inheritance, self.hotplug, self.updates)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync, self.controls)
-        self.handlers = Handlers(context, self.outcomes, self.resync, *parts, creates, starts, self.updates)
+        self.handlers = Handlers(context, outcomes, self.resync, devices, inheritance, creates, starts, self.updates)
         self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
         self.replies = Replies(context, self.incidents, self._edits_changed)
 
@@ -250,7 +250,7 @@ class Controller:
     async def stop(self) -> None:
         """End background work after all submitted events are stored; the calls must have ended before."""
         await self.context.tasks.stop()
-        await self.resync.adoption.placing_since.flush()
+        await self._placing_since.flush()
         await self.devices.close()
         await self.context.pods.close()
         await self.context.state.close()

@@ -160,6 +160,7 @@ async def test_a_stopped_service_delays_one_start_and_catches_up(classes: Classe
 async def test_a_killed_service_comes_back_and_gets_all_of_it(classes: Classes) -> None:
     """Meanwhile, what it has applied stays, new containers start without it, and the daemon says so."""
     first = await classes.run()
+    await classes.has(first, BATCH)
     classes.service.signal(signal.SIGKILL)
     await classes.service.exit_status()
     second = await classes.run(PodSpec("second", POD.containers))

@@ -10,6 +10,7 @@ import pytest
 
 from lab.containerd.containerd import PrivateContainerd
 from lab.kubelet.kubelet import MiniKubelet
+from tests.daemons import until
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 
 WITHIN_S = 2.0
@@ -17,9 +18,13 @@ RAN = re.compile(r"it ran without having been placed from (\S+Z) to (\S+Z) \((\S
 
 
 async def told(scene: Scene) -> dict[str, Any]:
-    """The only entry of `criproxy events` about a time without a place."""
-    events = (await scene.serve.ask("events"))["events"]
-    (found,) = [each for each in events if "unplaced_since_s" in each["facts"]]
+    """The only entry of `criproxy events` about a time without a place, which ends when others have left its CPUs."""
+
+    async def entries() -> list[dict[str, Any]]:
+        events = (await scene.serve.ask("events"))["events"]
+        return [each for each in events if "unplaced_since_s" in each["facts"]]
+
+    (found,) = await until(entries)
     return dict(found)
 
 

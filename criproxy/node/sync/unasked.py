@@ -33,8 +33,6 @@ async def list_unasked(context: Context, items: Sequence[api.Container], told: s
     Raises:
         RuntimeCallError: the runtime does not answer.
     """
-    if context.settings.moves_created:
-        return
     told &= context.state.node.containers.keys()
     for some in batches([item.id for item in items if _may_have_started(context, item)], _AT_ONCE):
         asked = (if_reported(context.cgroups.ask(key)) for key in some)
@@ -48,6 +46,8 @@ async def note_unasked(
 ) -> None:
     """Note whether a container has started outside of its place, or on CPUs that others have not left.
 
+    If created containers are moved, that is nobody who has a place; one that has none may have started and ended.
+
     Args:
         context: the parts of the controller.
         key: the container; if its start is known, or criproxy was asked about it, nothing is noted.
@@ -59,21 +59,30 @@ async def note_unasked(
         RuntimeCallError: the runtime does not answer.
     """
     container = context.state.node.containers.get(key)
-    if context.settings.moves_created or container is None or container.state not in _STARTS:
+    if container is None or not _starts_unasked(context, container):
         return
     if reply is None or not reply.status.started_at or context.in_flight.is_sent(key):
         return
     since_s, until_s = reply.status.started_at / 1e9, reply.status.finished_at / 1e9
     if seen.state is ContainerState.RUNNING:
-        await _note_running(context, key, seen.applied, since_s)
-    elif seen.ended and key not in told and _beyond(context, key, context.state.node.applied.get(key)):
-        told.add(key)
-        note_ended(context, container, Kind.EXITED, since_s, until_s)
+        if not context.settings.moves_created:
+            await _note_running(context, key, seen.applied, since_s)
+    elif seen.ended and key not in told:
+        if _is_marked(container):  # so its time is counted
+            told.add(key)
+            _tell_ended(context, container, Kind.EXITED, since_s, until_s)
+        elif _beyond(context, key, context.state.node.applied.get(key)):
+            told.add(key)
+            note_ended(context, container, Kind.EXITED, since_s, until_s)
 
 
 def note_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:
     """Note that *container* ran without its place from *since_s* to *until_s*, and ended before it was seen."""
     context.counters.unplaced_s += max(0.0, until_s - since_s)
+    _tell_ended(context, container, kind, since_s, until_s)
+
+
+def _tell_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:
     text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
     context.state.note(container, kind, text, unplaced_since_s=since_s, unplaced_until_s=until_s)
 
@@ -81,7 +90,16 @@ def note_ended(context: Context, container: Container, kind: Kind, since_s: floa
 def _may_have_started(context: Context, item: api.Container) -> bool:
     known = context.state.node.containers.get(item.id)
     has_started = translate.state(item) in (ContainerState.RUNNING, ContainerState.EXITED)
-    return has_started and known is not None and known.state in _STARTS
+    return has_started and known is not None and _starts_unasked(context, known)
+
+
+def _starts_unasked(context: Context, known: Container) -> bool:
+    return known.state in _STARTS and (_is_marked(known) or not context.settings.moves_created)
+
+
+def _is_marked(known: Container) -> bool:
+    """Whether the container was created without its place, and is not known to run, so that its end tells nothing."""
+    return known.state is ContainerState.CREATED and known.missed is not None and known.missed.since_s > 0
 
 
 async def _note_running(context: Context, key: str, has: Applied | None, since_s: float) -> None:

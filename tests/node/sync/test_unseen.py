@@ -19,7 +19,7 @@ from criproxy.node.sync import unseen
 from criproxy.node.sync.unseen import FILE, SEEN
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions
-from lab.kubelet.kubelet import PodSpec
+from lab.kubelet.kubelet import MiniKubelet, PodSpec
 from tests.node.record.test_crash_points import Disks, Point
 from tests.node.world import NO_EVENTS, NO_LOOKS, STATIC, Slow, World, owner, said, sharer
 
@@ -258,6 +258,30 @@ async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> No
 
         text, _ = await told(world, past)
         assert text.endswith("; it ended before criproxy saw it")
+
+
+async def test_one_that_was_known_as_created_and_has_started_and_ended_while_criproxy_was_away(tmp_path: Path) -> None:
+    """Who is known to have no place, and not to run, is told of when it has run; once."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        past, pod = MiniKubelet(world.direct), owner("past")
+        key = await past.create(pod, await past.run_sandbox(pod), pod.containers[0])
+        await world.controller.resync.again()
+        assert known(world, key).missed
+        await world.stop_criproxy()
+        await past.start(key)
+        world.runtime.exit_container(key)
+
+        await world.start_criproxy()
+        await world.controller.resync.again()
+        await world.restart()
+        await world.controller.resync.again()
+
+        text, _ = await told(world, key)
+        status = (await world.direct.container_status(key)).status
+        assert text.endswith(
+            f" ({(status.finished_at - status.started_at) / 1e9:.1f} s); it ended before criproxy saw it"
+        )
 
 
 async def test_one_that_was_seen_by_a_run_that_was_killed_before_it_was_on_disk(tmp_path: Path) -> None:
