@@ -263,8 +263,11 @@ class _Connection(FrameLoop, asyncio.Protocol):
     # -- the caller's side -----------------------------------------------------------------------------------------
 
     def start(self, method: str, message: bytes, timeout_s: float | None) -> _Call:
-        """Send a request."""
+        """Send a request. A peer that restarts may have ended the connection before who made it could go on."""
         stream, self._next_stream = self._next_stream, self._next_stream + 2
+        if not self.is_usable:
+            (call := _Call(self, stream)).end(_unseen("the peer ended the connection at once"))
+            return call
         if self._next_stream > frames.MAX_WINDOW:
             self.is_usable = False  # no numbers are left
         call = self._calls[stream] = _Call(self, stream)
@@ -404,9 +407,7 @@ class _Connection(FrameLoop, asyncio.Protocol):
     def _on_goaway(self, last_stream: int) -> None:
         self.is_usable = False
         for stream in [stream for stream in self._calls if stream > last_stream]:
-            error = CallError(StatusCode.UNAVAILABLE, "the peer ends the connection and did not look at the call")
-            error.is_unseen = True
-            self._over(self._calls[stream], error)
+            self._over(self._calls[stream], _unseen("the peer ends the connection and did not look at the call"))
 
     def _on_window(self, stream: int, increment: int) -> None:
         if not stream:
@@ -425,6 +426,12 @@ class _Connection(FrameLoop, asyncio.Protocol):
             self.out.chunks.append(frames.rst_stream(call.stream, frames.CANCEL))
         if not self.is_usable and not self._calls and self._transport is not None:
             self._transport.close()  # after GOAWAY, the last one is through
+
+
+def _unseen(why: str) -> CallError:
+    error = CallError(StatusCode.UNAVAILABLE, why)
+    error.is_unseen = True
+    return error
 
 
 def _part(buffer: bytearray, at: int, size: int) -> bytes:

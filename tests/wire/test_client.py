@@ -1,8 +1,10 @@
 """Calls of criproxy's own: with real gRPC peers, and with peers that break off, refuse or talk nonsense."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -270,6 +272,30 @@ async def test_a_call_that_the_peer_did_not_look_at_is_sent_once_more(
         assert (caught.value.code, refuses) == (StatusCode.UNAVAILABLE, [])
         assert said in caught.value.details
         channel.close()
+
+
+async def test_a_peer_that_ends_each_connection_at_once_leaves_no_call_without_an_answer(
+    tmp_path: Path, channel: Channel
+) -> None:
+    """As a runtime does that is ending, or who stands before one that is away: the caller may try again at once."""
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as thread:
+        listener.bind(str(tmp_path / "r.sock"))
+        listener.listen()
+        thread.submit(_end_each, listener)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                for _ in range(200):
+                    with pytest.raises(CallError) as caught:
+                        await channel.unary(PATH, b"", 10 * LIMIT_S)
+                    assert caught.value.code is StatusCode.UNAVAILABLE
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def _end_each(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
 
 
 async def test_a_reply_in_any_pieces_is_read(tmp_path: Path, channel: Channel) -> None:
