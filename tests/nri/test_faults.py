@@ -142,7 +142,7 @@ async def test_cards_are_known_before_the_first_create(tmp_path: Path) -> None:
     limits = replace(SETTINGS.device_limits, scan_s=0.0, drivers_s=0.0, adoption_s=60.0)
     settings = replace(SETTINGS, device_limits=limits, devices=DeviceRules(classes=(NVIDIA,)))
     async with World(tmp_path, NO_EVENTS, settings) as world:
-        await world.poll(lambda: world.controller.ready)
+        await world.controller.known()  # before that, no runtime is connected
         (stock,) = world.controller.devices.stocks.values()
         assert [card.id for card in stock.cards] == ["GPU-a", "GPU-b"]
 

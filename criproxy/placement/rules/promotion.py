@@ -136,9 +136,9 @@ def is_where_granted(node: Node, container: Container) -> bool:
 
 
 def _is_on(node: Node, key: str, owned: CpuSet) -> bool:
-    """Whether the container *key* is to leave CPUs of those that are *owned* by another."""
+    """Whether the container *key*, which runs, is to leave CPUs of those that are *owned* by another."""
     container, grant = node.containers.get(key), node.grants.get(key)
-    if grant is None or container is None or container.state not in MAY_RUN:
+    if grant is None or container is None or container.state not in MAY_RUN or not container.has_id:
         return False
     return not owned.isdisjoint(node.applied[key].cpus - grant.cpus)
 

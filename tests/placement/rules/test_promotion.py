@@ -121,15 +121,20 @@ def test_who_came_unplaced_is_placed() -> None:
     assert after.containers["a"].missed is None
 
 
-def test_who_came_unplaced_counts_as_that_until_it_is_in_its_place() -> None:
-    """And nobody else is on its CPUs: until both have been moved, the place is only decided."""
+def beside(**other: object) -> Node:
+    """`missing`, with `b`, a container that shares all CPUs with `a`, too."""
     before = missing().replace(applied={"a": Applied(MACHINE.cpus, MACHINE.mems)})
-    other = replace(guaranteed("b", 2), cpu_milli=100, qos=QosClass.BURSTABLE)
-    before = before.replace(
-        containers={**before.containers, "b": other},
+    container = replace(guaranteed("b", 2), cpu_milli=100, qos=QosClass.BURSTABLE, **other)  # type: ignore[arg-type]
+    return before.replace(
+        containers={**before.containers, "b": container},
         grants={**before.grants, "b": before.grants["a"]},
         applied={**before.applied, "b": before.applied["a"]},
     )
+
+
+def test_who_came_unplaced_counts_as_that_until_it_is_in_its_place() -> None:
+    """And nobody else is on its CPUs: until both have been moved, the place is only decided."""
+    before = beside()
     decided = step(before, ev.Promoted("a"), STATIC).node
     owned = decided.grants["a"].exclusive
     assert len(owned) == 2
@@ -141,6 +146,21 @@ def test_who_came_unplaced_counts_as_that_until_it_is_in_its_place() -> None:
     there = step(left, ev.Promoted("a"), STATIC)
     assert there.node.containers["a"].missed is None
     assert (there.node.grants, there.updates) == (decided.grants, ())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"state": ContainerState.UNKNOWN, "reservation": "b"}, id="perhaps-never-created"),
+        pytest.param({"state": ContainerState.CREATED}, id="not-started"),
+    ],
+)
+def test_who_does_not_run_keeps_nobody_from_being_in_its_place(other: dict[str, object]) -> None:
+    """Although it is not known to have left the CPUs."""
+    decided = step(beside(**other), ev.Promoted("a"), STATIC).node
+    owned = decided.grants["a"].exclusive
+    moved = step(decided, ev.UpdateApplied("a", Applied(owned, MACHINE.mems)), STATIC).node
+    assert step(moved, ev.Promoted("a"), STATIC).node.containers["a"].missed is None
 
 
 @pytest.mark.parametrize("why", ["not started", "nobody knows since when"])
