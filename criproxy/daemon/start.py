@@ -267,6 +267,7 @@ def base_settings(host_root: Path, *, is_plugin: bool) -> Settings:
         moves_created=False,
         barrier_timeout_s=0.04,
         resync_timeout_s=0.05,
+        create_pause_s=0.5,
     )
 
 

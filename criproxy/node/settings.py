@@ -108,6 +108,9 @@ class Settings:
     """How often the runtime is asked in between whether it answers at all."""
     unknown_pause_s: float = 5.0
     """Pause before each of the two lists that resolve a create without an answer, or show what cut removals left."""
+    create_pause_s: float = inf
+    """The longest pause before one that resolves a create or resize without an answer. Short with NRI: if the runtime
+    makes the container after all, with CPUs that others have got by then, its start is refused."""
     concurrent_updates: int = 16
     """Updates that criproxy sends to the runtime at the same time."""
     retry_pause_s: float = 0.2

@@ -30,6 +30,7 @@ class PluggedWorld(World):
             moves_created=_NRI.moves_created,
             durable_s=_NRI.durable_s,
             barrier_timeout_s=_NRI.barrier_timeout_s,
+            create_pause_s=_NRI.create_pause_s,
         )
 
     def plugins(self) -> NriSide:

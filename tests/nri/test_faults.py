@@ -147,6 +147,21 @@ async def test_cards_are_known_before_the_first_create(tmp_path: Path) -> None:
         assert [card.id for card in stock.cards] == ["GPU-a", "GPU-b"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_create_that_comes_to_nothing_while_nobody_tells(tmp_path: Path, restarts: bool) -> None:
+    """Its CPUs are free after a second: if it is made after all, it does not start on CPUs of others."""
+    settings = replace(SETTINGS, unknown_pause_s=3600.0, create_pause_s=_NRI.create_pause_s)
+    async with World(tmp_path, NO_EVENTS, settings) as world:
+        plugin = front(world)
+        assert (await created(plugin, owner("owner"))).adjust.linux.resources.cpu.cpus == "1"
+        if restarts:
+            await world.restart()
+        else:
+            plugin.lost()
+
+        await world.until(lambda: not world.controller.node.grants)
+
+
 async def test_podresources_that_hang(tmp_path: Path) -> None:
     """The container gets its CPUs, and no card of which nothing is known."""
     allocations = Allocations(tmp_path / "k/sock", tmp_path / "k/checkpoint")

@@ -282,10 +282,10 @@ class Outcomes:
             again: set whenever a repetition has ended.
             query: returns None if the call had an effect; an exception counts as no answer.
         """
-        in_flight, is_denied = self.context.in_flight, False
+        in_flight, is_denied, settings = self.context.in_flight, False, self.context.settings
         while key in self.context.state.node.containers:
             again.clear()
-            await asyncio.sleep(self.context.settings.unknown_pause_s)
+            await asyncio.sleep(min(settings.unknown_pause_s, settings.create_pause_s))
             try:
                 denial = await query()
             except Exception as error:  # noqa: BLE001 (as above)
