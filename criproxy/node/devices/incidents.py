@@ -145,9 +145,10 @@ class Incidents:
             if (known := self._going_on(life, device_class, card, quantity)) is None:
                 return 0
             await self._store_or_undo(self._ended(known), known)
-            text = f"{device_class}: it is within its quota of {quantity.value} again"
-            self._record(known, [life], text, state="ended")
-            self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
+            if known.containers.get(life) is not Use.STOPPED:  # else it uses nothing any more, which is told
+                text = f"{device_class}: it is within its quota of {quantity.value} again"
+                self._record(known, [life], text, state="ended")
+                self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)
             self.follow()
             return 1
 

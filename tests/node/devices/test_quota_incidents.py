@@ -17,9 +17,11 @@ from criproxy.cli.queries.explain import render as render_explain
 from criproxy.cri import rewrite
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.incident import Use
 from criproxy.model.record import Kind
 from criproxy.model.text.plain import from_plain
 from criproxy.node.bypass import BypassMode
+from criproxy.placement.events import CardReported
 from tests.node.devices.quotas import (
     SAID,
     Stopped,
@@ -187,6 +189,19 @@ async def test_a_container_that_runs_on(world: World, monkeypatch: pytest.Monkey
     world.runtime.exit_container(key, 1)
 
     assert await status(world, key) == await direct(world, key)
+
+
+async def test_who_was_stopped_is_not_told_to_be_within_its_quota(world: World) -> None:
+    """The watcher may see that it uses nothing before criproxy hears that it has ended."""
+    key = await world.run(pod("greedy"))
+    await report(world, key, "observe")
+    (incident,) = incidents(world)
+    stopped = incident.with_uses(dict.fromkeys(incident.containers, Use.STOPPED))
+    await world.controller.context.state.apply(CardReported(incident.key, stopped))
+
+    assert (await within(world, key))["ended"] == 1
+
+    assert "over its quota" in (await history(world, "default/greedy/main"))[-1]
 
 
 async def test_each_incident_is_acted_on(world: World) -> None:
