@@ -63,17 +63,14 @@ async def note_unasked(
         return
     if reply is None or not reply.status.started_at or context.in_flight.is_sent(key):
         return
-    since_s, until_s = reply.status.started_at / 1e9, reply.status.finished_at / 1e9
+    since_s, until_s, is_marked = reply.status.started_at / 1e9, reply.status.finished_at / 1e9, _is_marked(container)
     if seen.state is ContainerState.RUNNING:
         if not context.settings.moves_created:
             await _note_running(context, key, seen.applied, since_s)
-    elif seen.ended and key not in told:
-        if _is_marked(container):  # so its time is counted
-            told.add(key)
-            _tell_ended(context, container, Kind.EXITED, since_s, until_s)
-        elif _beyond(context, key, context.state.node.applied.get(key)):
-            told.add(key)
-            note_ended(context, container, Kind.EXITED, since_s, until_s)
+    elif seen.ended and key not in told and (is_marked or _beyond(context, key, context.state.node.applied.get(key))):
+        told.add(key)
+        tell = _tell_ended if is_marked else note_ended  # the time with a mark is counted where the mark ends
+        tell(context, container, Kind.EXITED, since_s, until_s)
 
 
 def note_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:

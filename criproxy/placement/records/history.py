@@ -133,12 +133,13 @@ def instead_text(has: Applied, wanted: Applied) -> str:
 
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container, at_s: float) -> Iterator[Entry]:
-    is_promoted = isinstance(event, events.Promoted)
-    if is_promoted and before.grants.get(container.key) == decision.grant:
-        reasons: tuple[str, ...] = ("it is where it should be",)
-    else:
-        reasons = (*_ANEW.get(type(event), ()), *_own(decision))
-    if reasons and not (is_promoted and decision.node is before):
+    reasons = (*_ANEW.get(type(event), ()), *_own(decision))
+    if isinstance(event, events.Promoted):
+        if decision.node is before:
+            return
+        if before.grants.get(container.key) == decision.grant:
+            reasons = ("it is where it should be",)
+    if reasons:
         ran, since = _unplaced(None if container.missed else before.containers.get(container.key), at_s)
         yield Entry(container, Kind.RESIZED, (*reasons, *ran), _facts(decision.grant) | since)
 

@@ -180,10 +180,8 @@ def test_who_did_not_run_outside_of_its_place_is_done_with_at_once(why: str) -> 
 def test_how_long_it_ran_unplaced_is_told_however_it_gets_its_place(event: ev.Event) -> None:
     """A promotion, or a change of the policy."""
     before = missing()
-    told = [
-        each for each in entries_of(before, event, step(before, event, STATIC), 5.0) if "unplaced_since_s" in each.facts
-    ]
-    (entry,) = told
+    entries = entries_of(before, event, step(before, event, STATIC), 5.0)
+    (entry,) = [each for each in entries if "unplaced_since_s" in each.facts]
     assert (entry.about and entry.about.key, entry.kind, entry.facts["unplaced_since_s"]) == ("a", Kind.RESIZED, 1.0)
     assert entry.sentences[-1].endswith("to 1970-01-01T00:00:05.000Z (4.0 s)")
 
