@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from criproxy.cri import pods
 from criproxy.cri.pods import SOCKET
 from criproxy.model.record import Kind
 from criproxy.model.resources import Interval
@@ -13,8 +16,10 @@ from tests.node.world import World
 MIB = 1 << 20
 
 
-async def test_an_exact_request_outlives_a_restart(tmp_path: Path) -> None:
+async def test_an_exact_request_outlives_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Burstable container counts what it requests, not what its oom_score_adj allows; a status changes nothing."""
+    monkeypatch.setattr(pods, "WAIT_S", 60.0)
+    monkeypatch.setattr(pods, "ANSWER_S", 60.0)
     pod = PodSpec("web", (ContainerSpec("sidecar", IMAGE, cpu_request_milli=100, memory_request_bytes=300 * MIB),))
     (tmp_path / SOCKET).parent.mkdir(parents=True)
     kubelet = PodsKubelet(tmp_path / SOCKET)
