@@ -1,10 +1,11 @@
 """What a container costs that is created and started while the runtime asks a plugin over NRI.
 
     python -m lab.bench.plugin --rounds 5
+    python -m lab.bench.plugin --peer PROGRAM    # a plugin that connects to the socket that is its only argument
 
-Three containerds 1.7, in turn: without a plugin, with one that does nothing, and with criproxy. The second shows what
-NRI itself costs: all that criproxy can be compared with. How long the runtime waits for the answers is measured beside
-that: a busy machine does not blur it as much.
+Three containerds 1.7, in turn: without a plugin, with one that does nothing, and with criproxy; a fourth with a
+peer. The second shows what NRI itself costs: all that criproxy can be compared with. How long the runtime waits for the
+answers is measured beside that: a busy machine does not blur it as much.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.provenance import ROOT
 from tests.runtimes import store
 
-NONE, IDLE, CRIPROXY = "no plugin", "a plugin that does nothing", "criproxy"
+NONE, IDLE, CRIPROXY, PEER = "no plugin", "a plugin that does nothing", "criproxy", "the peer"
 _REGISTERED_S = 20.0
 
 
@@ -52,16 +53,17 @@ async def be_idle(path: str) -> None:
 
 
 @contextmanager
-def plugged(name: str, folder: Path) -> Iterator[tuple[Way, Pods, Answers]]:
+def plugged(name: str, folder: Path, peer: Path | None) -> Iterator[tuple[Way, Pods, Answers]]:
     """A containerd with the plugin of that *name*, the pods for it, and what measures the answers."""
     programs = store.find(store.cache_directory(), store.by_series("1.7"))
     with PrivateContainerd(programs=programs, nri=True) as containerd, ExitStack() as stack:
         (place := folder / name.replace(" ", "-")).mkdir()
         answers = stack.enter_context(Answers(place / "nri.sock", containerd.nri_socket))
         command = {
-            IDLE: ["-m", "lab.bench.plugin", "--idle", str(answers.path)],
+            IDLE: [sys.executable, "-m", "lab.bench.plugin", "--idle", str(answers.path)],
+            PEER: [str(peer and peer.resolve()), str(answers.path)],
             CRIPROXY: [
-                *("-m", "criproxy", "serve", "--nri", f"unix://{answers.path}"),
+                *(sys.executable, "-m", "criproxy", "serve", "--nri", f"unix://{answers.path}"),
                 *("--runtime-endpoint", containerd.endpoint, "--control-socket", str(place / "control.sock")),
                 *("--state-dir", str(place / "state"), "--config", str(ROOT / "policies/topology-aware.yaml")),
             ],
@@ -69,7 +71,7 @@ def plugged(name: str, folder: Path) -> Iterator[tuple[Way, Pods, Answers]]:
         pid = containerd.pid
         if command is not None:
             log = stack.enter_context((place / "log").open("wb"))
-            process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=ROOT)
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
             stack.callback(process.wait)
             stack.callback(process.kill)
             pid = process.pid
@@ -106,14 +108,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.bench.plugin", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="of each way (default: %(default)s)")
     parser.add_argument("--count", type=int, default=10, help="containers in a round (default: %(default)s)")
+    parser.add_argument("--peer", type=Path, metavar="PROGRAM", help="another plugin, measured as criproxy is")
     parser.add_argument("--idle", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.idle:
         asyncio.run(be_idle(options.idle))
         return
     with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as folder, ExitStack() as stack:
-        made = dict.fromkeys((NONE, IDLE, CRIPROXY))
-        found = {name: stack.enter_context(plugged(name, Path(folder))) for name in made}
+        names = (NONE, IDLE, CRIPROXY) if options.peer is None else (NONE, IDLE, CRIPROXY, PEER)
+        found = {name: stack.enter_context(plugged(name, Path(folder), options.peer)) for name in names}
         ways = [way for way, _, _ in found.values()]
         result = round_robin(ways, lambda way: batch(way, found[way.name][1], options.count), options.rounds)
     print(
@@ -124,7 +127,7 @@ def main() -> None:
         added = series.added_us(result[IDLE]) / 1000
         print(f"{name}: create and start {series.median_us / 1000:.1f} ms ({added:+.1f} ms beside {IDLE}){cpu}")
     idle_ms = found[IDLE][2].of_life_ms
-    for name in (IDLE, CRIPROXY):
+    for name in names[1:]:
         took_ms = found[name][2].of_life_ms
         each = ", ".join(f"{event.lower()} {one_ms:.2f}" for event, one_ms in took_ms.items())
         beside_ms = sum(took_ms.values()) - sum(idle_ms.values())
