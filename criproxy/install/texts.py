@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -237,6 +236,8 @@ def toml(text: str) -> dict[str, Any]:
     Raises:
         CannotEdit: it is something else.
     """
+    import tomllib  # 0.6 MB, of which the daemon, which reads the kubelet's YAML here, needs nothing
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -36,9 +36,9 @@ def keep_large_buffers() -> bool:
 
 
 async def give_back_after_peaks() -> None:
-    """Give freed memory back to the kernel whenever much has been added, for ever; glibc alone keeps most of it.
+    """Give freed memory back to the kernel after the start, and whenever much has been added; glibc keeps most of it.
 
-    It returns where the C library has no such call (musl).
+    It ends only where the C library has no such call (musl).
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim
@@ -55,7 +55,7 @@ async def give_back_after_peaks() -> None:
 class _Memory:
     trim: Callable[[int], int]
     least_bytes: int = 0
-    """The smallest size since the last trim."""
+    """The smallest size since the last trim; 0 before the first one, which is due: a start leaves 1.5 MB behind."""
     polls: int = 0
     """The number of polls since the last trim."""
     pause_polls: int = 1
@@ -64,7 +64,7 @@ class _Memory:
     def poll(self) -> bool:
         """Return whether to trim: memory has grown, or is large and was not trimmed for long."""
         now_bytes, self.polls = _resident_bytes(), self.polls + 1
-        has_grown = now_bytes >= self.least_bytes + _GROWN_BYTES
+        has_grown = not self.least_bytes or now_bytes >= self.least_bytes + _GROWN_BYTES
         if has_grown or (now_bytes >= _USUAL_BYTES and self.polls >= self.pause_polls):
             self.pause_polls = 1 if has_grown else min(2 * self.pause_polls, _MAX_PAUSE_POLLS)
             return True

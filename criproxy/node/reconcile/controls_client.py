@@ -105,12 +105,8 @@ class ControlsClient:
             self._wake.set()
         if self.map.unplaced and not self._finder.busy:
             self._finder.now()
-        if (
-            self.socket
-            and self.map.is_settled
-            and (self.map.parts is not None or self._may_have)
-            and not self._worker.busy
-        ):
+        may_need_it = self.map.parts is not None or self._may_have
+        if may_need_it and self.socket and not self._worker.busy and self.map.is_settled:
             self._worker.now()
 
     async def before_start(self, key: str) -> None:

@@ -66,11 +66,11 @@ class ControlsMap:
 
     def update(self) -> bool:
         """Look at the node, and return whether there is something to tell the service."""
-        parts = self._parts_now() if self.is_settled else self.parts
-        if parts is not self.parts:
+        parts = self._parts_now()
+        if parts is not self.parts and self.is_settled:
             self._begin(parts)
-        if parts is not None:
-            self._follow(parts)
+        if self.parts is not None:
+            self._follow(self.parts)
         return bool(self._unsent) or self._is_layout_due
 
     @property

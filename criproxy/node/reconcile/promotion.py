@@ -85,8 +85,9 @@ class Promotions:
     def _update(self, node: Node) -> None:
         """Update which of the containers that have changed may need a promotion, and count the time without a place."""
         changed = changed_keys(self._known, node.containers)
-        ended = unplaced_since(self._known, changed).items() - unplaced_since(node.containers, changed).items()
-        self.context.counters.unplaced_s += sum(max(0.0, time() - since_s) for _, since_s in ended)
+        if before := unplaced_since(self._known, changed):
+            ended = before.items() - unplaced_since(node.containers, changed).items()
+            self.context.counters.unplaced_s += sum(max(0.0, time() - since_s) for _, since_s in ended)
         for key in changed:
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)

@@ -44,6 +44,8 @@ GATHER_S = 0.25
 hinders as much as ten of them."""
 _ROOT_S = 5.0
 """How often it is looked whether the pods have another cgroup above them."""
+_NO_ROOT_S = 0.5
+"""How long after a change to look whether the pods have a cgroup now, where they have none."""
 AGAIN_S = 60.0
 """How long to wait where the kernel has no watches for us."""
 _ID = re.compile("[0-9a-f]{64}")
@@ -172,6 +174,7 @@ class Newcomers:
         while True:
             while (root := self._root()) is None:
                 await self._context.state.changed()
+                await asyncio.sleep(_NO_ROOT_S)
             try:
                 with library.Inotify() as inotify:
                     inotify.sync_timeout = 0  # `_follow` reads what there is, and does not wait for more

@@ -54,9 +54,9 @@ def unplaced_since(containers: Mapping[str, Container], keys: Iterable[str]) -> 
 
     Those of which that is not known are left out.
     """
-    found = (containers[key] for key in keys if key in containers)
-    alive = (each for each in found if each.is_owed_a_place and each.state is not ContainerState.EXITED)
-    return {each.life: each.missed.since_s for each in alive if each.missed and each.missed.since_s}
+    found = ((each, each.missed) for key in keys if (each := containers.get(key)))
+    marked = ((each, mark.since_s) for each, mark in found if mark and each.is_owed_a_place)
+    return {each.life: since_s for each, since_s in marked if since_s and each.state is not ContainerState.EXITED}
 
 
 def refusal(node: Node, key: str, policy: Policy) -> str:

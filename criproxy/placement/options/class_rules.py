@@ -5,6 +5,7 @@ The models take time of a start, so that files without classes do without them: 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from re import sub
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from criproxy.model.controls import BlockIo, Controls, CpuTuning, Rdt, Schedulin
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
-from criproxy.placement.options.policy_options import options_of
+from criproxy.placement.options.policy_options import Options, options_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,12 @@ class ClassRules(Protocol):
 def classes_of(policy: object) -> ClassRules | None:
     """Return the classes in the options of a policy; None if its file has none."""
     options = options_of(policy)
-    if not hasattr(type(options), "classes"):  # faster than to ask a model for what it has not
+    if not _may_have_classes(type(options)):
         return None
     found: ClassRules | None = getattr(options, "classes", None)
     return found
+
+
+@cache  # a model that is asked for what it has not takes as long as all else here
+def _may_have_classes(options: type[Options]) -> bool:
+    return hasattr(options, "classes")
