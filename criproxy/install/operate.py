@@ -68,7 +68,8 @@ class Operator:
             plan = self._planned(request)
             if steps := [*plan.steps()]:
                 self._take(plan.kubelet, steps)
-                self.report(f"{_installed(request)}.")
+                is_changed = any(not isinstance(step, Check) for step in steps)
+                self.report(f"{'' if is_changed else 'Nothing to do: '}{_installed(request)}.")
 
     def uninstall(self, *, dry_run: bool = False, force: bool = False) -> None:
         """Remove what `install` has made, and what else makes the kubelet call criproxy.
@@ -149,16 +150,18 @@ class Operator:
                 step = planned.begun(self.host) if isinstance(planned, File | Folder) else planned
                 if step.title:
                     self.report(step.title)
-                journal = replace(journal, steps=(*journal.steps, step))
-                save(self.host, journal)
                 if isinstance(step, Check):
                     checks(step, since_s)
-                else:
-                    since_s = time.time()
-                    step.apply(self.host)
-            save(self.host, replace(journal, completed=len(journal.steps)))
+                    continue
+                journal = replace(journal, steps=(*journal.steps, step))
+                save(self.host, journal)
+                since_s = time.time()
+                step.apply(self.host)
+            if journal.is_open:
+                save(self.host, replace(journal, completed=len(journal.steps)))
         except BaseException as error:
-            self._go_back(journal, error)
+            if journal.is_open:
+                self._go_back(journal, error)
             raise
         try:
             self._clean(journal)

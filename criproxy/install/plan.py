@@ -259,7 +259,9 @@ class Plan:
             yield Run("let systemd read the units", PROGRAM, RELOAD, RELOAD)
         if self.request.nri:
             yield from (*self._kubelet(), *self._runtime_nri())
-        works = Check("plugin", paths.PROGRAM) if self.request.nri else Check("version", self.socket)
+        works = Check("version", self.socket)
+        if self.request.nri:
+            works = Check("plugin", paths.PROGRAM, self._remedy)
         if not self.is_active:
             yield from (Folder(paths.STATE_DIR), Folder(paths.RUN_DIR))
             start = ("systemctl", "enable", "--now", *paths.ACTIVE)
@@ -269,9 +271,11 @@ class Plan:
             if self.host.exists(f"{paths.STATE_DIR}/criproxy.db"):
                 undo = (paths.PROGRAM, "release", "--undo")
                 yield Run("place containers, if criproxy was released", START, undo)
-        elif program or units or any(step.path == paths.DEFAULTS for step in settings):
-            yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
-            yield works
+        else:
+            if is_changed := program or units or any(step.path == paths.DEFAULTS for step in settings):
+                yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
+            if is_changed or self.request.nri:  # no file shows whether the runtime asks a plugin
+                yield works
         yield from self._controls(is_new=bool(program or units))
         if not self.request.nri:
             yield from self._kubelet()
@@ -282,11 +286,22 @@ class Plan:
         Raises:
             CannotEdit: this has to be done by hand.
         """
-        if change := self._nri.change():
+        if change := self._nri.change:
             restart = ("systemctl", "restart", change.unit)
             yield File(change.path, change.text, "the runtime takes plugins", START, keep=True)
             yield Run("restart the runtime; containers keep running", START, restart, restart)
             yield Check("version", self.runtime)
+
+    @property
+    def _remedy(self) -> str:
+        """What may help if the runtime does not ask criproxy, although its configuration says so; else empty."""
+        given = paths.socket_of(option(self.host, "nri") or self._nri.socket)
+        if given != self._nri.socket and not self.has_written("nri"):
+            return f"--nri in {paths.DEFAULTS} names {given}, but the runtime takes plugins at {self._nri.socket}"
+        if self._nri.change is not None:
+            return ""
+        restart = f"restart it: 'systemctl restart {self._nri.unit}'; containers keep running"
+        return f"if the configuration of the runtime was changed after its start, {restart}"
 
     @property
     def _wants_controls(self) -> bool:

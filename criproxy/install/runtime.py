@@ -52,8 +52,14 @@ class NriOfRuntime:
             return paths.socket_of(str(self.table.get(name) or paths.NRI))
         return paths.NRI
 
+    @property
+    def unit(self) -> str:
+        """The unit of systemd in which it runs."""
+        return self.kubelet.unit if self.kubelet.is_embedded else _CRIO if self.is_crio else _CONTAINERD
+
+    @cached_property
     def change(self) -> Change | None:
-        """Return what switches NRI on, and gives plugins time to answer; None if that is so.
+        """What switches NRI on, and gives plugins time to answer; None if that is so.
 
         Raises:
             CannotEdit: this has to be done by hand.

@@ -169,6 +169,8 @@ class Check:
     what: str
     """``version``, ``calls``, ``plugin`` or ``ready``."""
     about: str
+    remedy: str = ""
+    """What may help if the answer stays no."""
 
     @property
     def title(self) -> str:

@@ -54,7 +54,8 @@ class Checks:
             if check.what != "version" and (ended := self._ended(restarts)):
                 raise CriproxyError(f"{refusal}: {ended}: 'journalctl -u {self.kubelet.unit}' shows the reason")
             if time.monotonic() + _PAUSE_S > end_s:
-                raise CriproxyError(f"{refusal} (for {self.timeout_s:g} s)")
+                remedy = f"; {check.remedy}" if check.remedy else ""
+                raise CriproxyError(f"{refusal} (for {self.timeout_s:g} s){remedy}")
             time.sleep(_PAUSE_S)
 
     def _version(self, socket: str, _: float) -> str:

@@ -49,9 +49,9 @@ def faults(
 
 
 def steps_in(told: str) -> list[str]:
-    """Return the steps that were begun."""
+    """Return the steps that were begun and change something."""
     lines = told.splitlines()
-    planned = {line.partition(". ")[2] for line in lines if line.lstrip()[:1].isdigit()}
+    planned = {line.partition(". ")[2] for line in lines if line.lstrip()[:1].isdigit() and ". check that" not in line}
     return [line for line in lines if line in planned]
 
 

@@ -17,6 +17,8 @@ from tests.install.nodes import KINDS, KUBELET, MadeUpNode
 from tests.sysfs import write_sysfs
 
 OPTION = f"--nri=unix://{paths.NRI}"
+ASKED = "criproxy status --format json"
+"""How an installation finds out whether the runtime asks criproxy."""
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_install_and_uninstall(make: MakeNode, kind: str, has_package: bool) -> 
     installed, count = node.snapshot(), len(node.log)
 
     assert "Nothing to do: criproxy is installed, and the runtime asks it." in node.installs(nri=True)
-    assert (node.snapshot(), node.log[count:]) == (installed, [])
+    assert (node.snapshot(), node.log[count:]) == (installed, [ASKED])
 
     node.uninstalls()
     assert node.snapshot() == before
@@ -127,13 +129,56 @@ def test_a_runtime_that_does_not_ask(make: MakeNode) -> None:
     node = make("plain")
     node.installs()
     before = node.snapshot()
-    (node.state / "notices").write_text(json.dumps([{"kind": "nri", "wrong": True, "text": "nobody asks criproxy"}]))
+    say_that_nobody_asks(node)
 
     told = node.refuses(nri=True, timeout_s=0.1)
     assert "nobody asks criproxy (for 0.1 s)" in told
+    assert "systemctl restart containerd.service'" not in told, "it was"
     assert node.snapshot() == before
     assert (node.state / "runtime").read_text() == node.read(paths.CONTAINERD_CONFIG)
     assert node.log[-1] == "systemctl restart criproxy.service"
+
+
+def say_that_nobody_asks(node: MadeUpNode) -> None:
+    """Let `criproxy status` say that the runtime does not ask."""
+    (node.state / "notices").write_text(json.dumps([{"kind": "nri", "wrong": True, "text": "nobody asks criproxy"}]))
+
+
+@pytest.mark.parametrize("kind", ["plain", "k3s"])
+def test_a_runtime_that_does_not_ask_any_more(make: MakeNode, kind: str) -> None:
+    """A second run finds it, changes nothing, and says what may help."""
+    node = make(kind)
+    node.installs(nri=True)
+    before = node.snapshot()
+    say_that_nobody_asks(node)
+
+    told = node.refuses(nri=True, timeout_s=0.1)
+    unit = {"plain": "containerd", "k3s": "k3s"}[kind]
+    assert "nobody asks criproxy (for 0.1 s); if the configuration of the runtime was changed after its start" in told
+    assert f"restart it: 'systemctl restart {unit}.service'" in told
+    assert ("going back" in told, node.snapshot() == before) == (False, True)
+
+
+def test_a_runtime_that_has_lost_its_configuration(make: MakeNode) -> None:
+    """It gets that again, and is asked whether it asks."""
+    node = make("plain")
+    before = node.read(paths.CONTAINERD_CONFIG)
+    node.installs(nri=True)
+    node.write(paths.CONTAINERD_CONFIG, before)
+    count = len(node.log)
+
+    node.installs(nri=True)
+    assert node.log[count:] == ["systemctl restart containerd.service", ASKED]
+
+
+def test_another_socket_in_the_options(make: MakeNode) -> None:
+    """Set by hand it stays, and it is said where the runtime takes plugins."""
+    node = make("plain")
+    node.write(paths.DEFAULTS, 'CRIPROXY_OPTIONS="--nri unix:///run/nri.sock"\n')
+    say_that_nobody_asks(node)
+
+    told = node.refuses(nri=True, timeout_s=0.1)
+    assert f"--nri in {paths.DEFAULTS} names /run/nri.sock, but the runtime takes plugins at {paths.NRI}" in told
 
 
 def test_what_has_to_be_done_by_hand(make_node: MakeNode) -> None:
