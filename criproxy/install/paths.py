@@ -25,7 +25,7 @@ CRIO_NRI = "/etc/crio/crio.conf.d/20-criproxy-nri.conf"
 CRIO_NRI_TEXT = """# criproxy is a plugin of CRI-O. Written by `criproxy install --nri`.
 [crio.nri]
 enable_nri = true
-nri_plugin_request_timeout = "10s"
+nri_plugin_request_timeout = {}
 """
 
 HOME = "/opt/criproxy"

@@ -13,9 +13,10 @@ from typing import Any
 from criproxy.install import paths
 from criproxy.install.host import CommandFailed, Host
 from criproxy.install.kubelet import Kubelet, NodeKind
-from criproxy.install.texts import NRI_PLUGIN, CannotEdit, flag, nri_wanted, toml, with_nri
+from criproxy.install.texts import NRI_PLUGIN, CannotEdit, flag, nri_wanted, request_timeout, toml, with_nri
 
 _CONTAINERD, _CRIO = "containerd.service", "crio.service"
+_CRIO_TIMEOUT = "nri_plugin_request_timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,21 @@ class NriOfRuntime:
         return self._of_crio() if self.is_crio else self._of_containerd()
 
     def _of_crio(self) -> Change | None:
-        later = [file for file in self.files if file > paths.CRIO_NRI and "enable_nri" in self._of(self.files[file])]
-        if later and self._of(self.files[later[-1]])["enable_nri"] is not True:
-            raise CannotEdit(f"{later[-1]} switches NRI off, and is read after {paths.CRIO_NRI}: change it by hand")
-        is_there = self.host.read(paths.CRIO_NRI) == paths.CRIO_NRI_TEXT
-        return None if is_there else Change(paths.CRIO_NRI, paths.CRIO_NRI_TEXT, _CRIO)
+        """CRI-O reads our file in the order of all their names; a key counts as the last file has it."""
+        earlier, later = dict[str, Any](), dict[str, tuple[str, Any]]()
+        for path, data in self.files.items():
+            if path <= paths.CRIO_NRI:
+                earlier |= self._of(data)
+            else:
+                later |= {key: (path, value) for key, value in self._of(data).items()}
+        timeout = request_timeout(earlier.get(_CRIO_TIMEOUT))
+        for key, (path, value) in later.items():
+            wanted = {"enable_nri": True, _CRIO_TIMEOUT: request_timeout(value)}.get(key, value)
+            if value != wanted:
+                said = f"{key} = {json.dumps(value)}, and is read after {paths.CRIO_NRI}"
+                raise CannotEdit(f"{path} has {said}: write {json.dumps(wanted)} there")
+        text = paths.CRIO_NRI_TEXT.format(json.dumps(timeout))
+        return None if self.host.read(paths.CRIO_NRI) == text else Change(paths.CRIO_NRI, text, _CRIO)
 
     def _of_containerd(self) -> Change | None:
         with suppress(CommandFailed):  # its program is elsewhere

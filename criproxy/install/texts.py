@@ -15,6 +15,11 @@ ENDPOINT_KEY = "containerRuntimeEndpoint"
 FLAG = "container-runtime-endpoint"
 NRI_PLUGIN = "io.containerd.nri.v1.nri"
 _NRI_HEADER = re.compile(rf"""\s*\[plugins\.(["']){re.escape(NRI_PLUGIN)}\1\]""")
+REQUEST_TIMEOUT = "10s"
+"""How long a runtime waits for a plugin at least; by default, it is 2 s."""
+_TIME = r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
+_TIMES = re.compile(rf"\+?(?:{_TIME})+")
+_UNIT_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(
     r"""[ \t]*(?: [#;][^\n]* | (?P<name>[^=\n]*?)[ \t]*=[ \t\r]*
@@ -225,9 +230,24 @@ def with_nri(text: str) -> str:
 def nri_wanted(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the settings of NRI lack so that it is on, and waits for a plugin for longer than by default."""
     wanted: dict[str, Any] = {} if table.get("disable") is False else {"disable": False}
-    if table.get("plugin_request_timeout", "2s") == "2s":  # containerd's default
-        wanted["plugin_request_timeout"] = "10s"
+    given = table.get("plugin_request_timeout")
+    if (timeout := request_timeout(given)) != given:
+        wanted["plugin_request_timeout"] = timeout
     return wanted
+
+
+def request_timeout(given: Any) -> Any:  # noqa: ANN401 - TOML
+    """Return how long a runtime is to wait for a plugin: as users have *given* it, but `REQUEST_TIMEOUT` at least."""
+    return given if _go_seconds(given) >= _go_seconds(REQUEST_TIMEOUT) else REQUEST_TIMEOUT
+
+
+def _go_seconds(value: Any) -> float:  # noqa: ANN401 - TOML
+    """Return a duration as Go reads it, such as ``1m30s`` or a number of nanoseconds; 0 if it is none."""
+    if isinstance(value, int):
+        return value * _UNIT_S["ns"]
+    if not isinstance(value, str) or not _TIMES.fullmatch(value):
+        return 0.0
+    return sum(float(number) * _UNIT_S[unit] for number, unit in re.findall(_TIME, value))
 
 
 def toml(text: str) -> dict[str, Any]:

@@ -302,10 +302,42 @@ def test_other_files_of_crio(make: MakeNode, runtime_socket: Path) -> None:
     node.write("/etc/crio/crio.conf", '[crio.nri]\nnri_listen = "/run/crio/nri.sock"\n')
     node.write(last, "[crio.nri]\nenable_nri = false\n")
 
-    assert f"{last} switches NRI off, and is read after {paths.CRIO_NRI}" in node.refuses(nri=True, runtime=paths.CRIO)
+    said = f"{last} has enable_nri = false, and is read after {paths.CRIO_NRI}: write true there"
+    assert said in node.refuses(nri=True, runtime=paths.CRIO)
     node.at(last).unlink()
     node.installs(nri=True, runtime=paths.CRIO)
     assert "--nri=unix:///run/crio/nri.sock" in node.read(paths.DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "own", "later", "written"),
+    [
+        ("30s", None, None, "30s"),
+        ("1s", None, None, "10s"),
+        ("30s", "12s", None, "12s"),
+        (None, "5s", None, "10s"),
+        ("1s", None, "1m", "10s"),
+        (None, None, "5s", ""),
+    ],
+)
+def test_the_time_that_files_of_crio_give_plugins(
+    make: MakeNode, runtime_socket: Path, earlier: str | None, own: str | None, later: str | None, written: str
+) -> None:
+    """The file that is read last counts: 10 s or more stays, and less is raised, or refused in a later file."""
+    node, last = make("kubeadm"), "/etc/crio/crio.conf.d/99-last.conf"
+    node.at(paths.CRIO).parent.mkdir()
+    node.at(paths.CRIO).hardlink_to(runtime_socket)
+    for file, timeout in (("/etc/crio/crio.conf", earlier), (paths.CRIO_NRI, own), (last, later)):
+        if timeout is not None:
+            node.write(file, f'[crio.nri]\nnri_plugin_request_timeout = "{timeout}"\n')
+
+    if not written:
+        said = f'{last} has nri_plugin_request_timeout = "5s", and is read after {paths.CRIO_NRI}: write "10s" there'
+        assert said in node.refuses(nri=True, runtime=paths.CRIO)
+        return
+    for _ in range(2):
+        node.installs(nri=True, runtime=paths.CRIO)
+        assert tomllib.loads(node.read(paths.CRIO_NRI))["crio"]["nri"]["nri_plugin_request_timeout"] == written
 
 
 def test_what_nri_cannot_do_is_noted(make: MakeNode) -> None:

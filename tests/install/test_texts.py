@@ -12,6 +12,7 @@ from criproxy.install.texts import (
     flag,
     mapping,
     service_of,
+    toml,
     with_flag,
     with_former,
     with_key,
@@ -179,11 +180,21 @@ def test_nri_of_containerd(before: str, after: str) -> None:
     assert with_nri(found) == found
 
 
-def test_the_time_that_users_gave_plugins_stays() -> None:
-    """Only containerd's default is replaced."""
-    text = f"version = 2\n[plugins.'{NRI_PLUGIN}']\nplugin_request_timeout = '30s'\n"
+@pytest.mark.parametrize("time", ["'30s'", "'10000ms'", "'1m0.5s'", "'1h'", "'+10s'", "12000000000"])
+def test_the_time_that_users_gave_plugins_stays(time: str) -> None:
+    """As Go reads it: a number with a unit, several of them, or nanoseconds."""
+    text = f"version = 2\n[plugins.'{NRI_PLUGIN}']\nplugin_request_timeout = {time}\n"
 
     assert with_nri(text) == text.replace("]\n", "]\n  disable = false\n")
+
+
+@pytest.mark.parametrize("time", ["'2s'", "'1s'", "'500ms'", "'2000ms'", "'9.9s'", "'0s'", "'10'", "'-1m'", "2", "''"])
+def test_a_time_for_plugins_that_is_short_is_raised(time: str) -> None:
+    """Also one that Go cannot read."""
+    text = f"version = 2\n[plugins.'{NRI_PLUGIN}']\ndisable = false\nplugin_request_timeout = {time}\n"
+    table = toml(with_nri(text))["plugins"][NRI_PLUGIN]
+
+    assert table == {"disable": False, "plugin_request_timeout": "10s"}
 
 
 @pytest.mark.parametrize(
