@@ -24,7 +24,6 @@ SILENT_S = 60.0
 """A kubelet asks for the runtime's status every 5 s: after this time without a call it goes elsewhere, or is down."""
 NEVER_S = 300.0
 """How long the first call of a kubelet may take after the start, for example while the node boots."""
-_UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
 _CREATES_FAIL = (
     "the runtime has failed the last {} creates of {} after criproxy had answered: another plugin may set the same "
     "fields, which a runtime allows to one ('kubectl describe' of the pod then says \"both tried to set\"): stop that "
@@ -173,8 +172,8 @@ class Problems:
     def _nri(self, plugin: "Plugin") -> "Iterator[Notice]":
         from criproxy.model.text.notices import Notice
 
-        if plugin.problem:
-            yield Notice("nri", f"{_UNPLACED}: {plugin.problem}")
+        if plugin.notice:
+            yield Notice("nri", plugin.notice)
         if plugin.unsteady:
             yield Notice("nri", plugin.unsteady, wrong=False)
         if plugin.front.told and plugin.front.lists_without >= MANY_LISTS:

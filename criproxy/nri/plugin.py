@@ -1,6 +1,7 @@
 """The life of a plugin: connect to the runtime, register, and begin again when the connection ends."""
 
 import asyncio
+import stat
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,6 @@ from criproxy.process.tasks import Backoff
 
 log = structlog.get_logger("criproxy.nri")
 
-SOCKET = "/var/run/nri/nri.sock"
 NAME, INDEX = "criproxy", "90"
 """Plugins are asked in the order of the index: after this one, few change what it has decided."""
 OFF = (
@@ -30,9 +30,10 @@ OFF = (
 FIRST_PROBLEM = "criproxy has not connected yet"
 BUSY = (
     "the runtime asks criproxy, and begins other calls, as soon as those under way have ended, such as the stop of a "
-    "container with its grace period; if that never happens, restart the runtime"
+    "container with its grace period: until then no container starts; if that never happens, restart the runtime"
 )
 """Why the runtime does not ask yet."""
+UNPLACED = "the runtime does not ask criproxy about containers, which start without their place"
 REGISTER_S = 5.0
 """How long the runtime may take to register a plugin."""
 SAID_S = 5.0
@@ -100,6 +101,11 @@ class Plugin:
             return ""
         return _UNSTEADY.format(MANY_ENDED, timestamp(self._ended[-1][0]), self._ended[-1][1])
 
+    @property
+    def notice(self) -> str:
+        """The problem with what it means for containers; empty without one."""
+        return self.problem if self.problem in ("", BUSY) else f"{UNPLACED}: {self.problem}"
+
     def to_json(self) -> dict[str, str]:
         """Return the part ``plugin`` of `status`."""
         return {"socket": self.path, "problem": self.problem}
@@ -127,20 +133,24 @@ class Plugin:
             try:
                 await self._connect(pauses)
             except (OSError, CriproxyError) as error:
-                said = str(error)
-                if isinstance(error, CallFailed):
-                    said = f"the runtime refuses to register criproxy: {error}"
-                elif isinstance(error, OSError):
-                    said = f"{self.path}: {self._why(error)}; {OFF}"
+                said = f"{self.path}: {self._why(error)}"
+                if isinstance(error, OSError):
                     pauses.reset()  # when the runtime is back, nothing may be created before it asks criproxy
                 if said != self.problem:
                     log.warning("the runtime does not ask criproxy", socket=self.path, error=said)
                 self.problem = said
             await asyncio.sleep(pauses.pause_s())
 
-    def _why(self, error: OSError) -> str:
-        file = Path(self.path)
-        return "it is not a socket" if file.exists() and not file.is_socket() else reason_of(error)
+    def _why(self, error: OSError | CriproxyError) -> str:
+        if isinstance(error, CallFailed):
+            return f"the runtime refuses to register criproxy: {error}"
+        if not isinstance(error, OSError):
+            return str(error)
+        with suppress(OSError):  # there is none, or nobody may look
+            if not stat.S_ISSOCK(Path(self.path).stat().st_mode):
+                return "it is not a socket"
+        is_off = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+        return f"{reason_of(error)}; {OFF}" if is_off else reason_of(error)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -154,9 +164,7 @@ class Plugin:
         self.front.connected(self.connections)
         reading = asyncio.create_task(connection.run())
         try:
-            request = nri.RegisterPluginRequest(plugin_name=NAME, plugin_idx=INDEX)
-            async with asyncio.timeout(REGISTER_S):
-                await connection.call("RegisterPlugin", request.SerializeToString())
+            await _register(connection)
             await self._synchronized(reading)
             self._connection, self.problem = connection, ""
             name, version = self.runtime
@@ -168,8 +176,6 @@ class Plugin:
             except Ended as error:
                 self._ended.append((time(), str(error)))
                 raise
-        except TimeoutError as error:
-            raise Ended(f"the runtime did not register criproxy within {REGISTER_S:g} s") from error
         finally:
             self._connection = None
             connection.close()
@@ -218,3 +224,12 @@ class Plugin:
         if not request.more:
             self._accepted.set()
         return nri.SynchronizeResponse(more=request.more).SerializeToString()
+
+
+async def _register(connection: Connection) -> None:
+    request = nri.RegisterPluginRequest(plugin_name=NAME, plugin_idx=INDEX)
+    try:
+        async with asyncio.timeout(REGISTER_S):
+            await connection.call("RegisterPlugin", request.SerializeToString())
+    except TimeoutError as error:
+        raise Ended(f"the runtime did not register criproxy within {REGISTER_S:g} s") from error

@@ -1,6 +1,7 @@
 """The life of the plugin: registration, what it subscribes to, taking over in pieces, and connecting again."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,11 @@ from criproxy.nri import ttrpc_pb2 as ttrpc
 from criproxy.nri.front import NriFront
 from criproxy.nri.plugin import Plugin
 from tests.daemons import until
+from tests.denied import closed
 from tests.nri.peer import OnCall, Peer, Runtime, accept
 
+NOBODY = 65534
+"""The user for whom closed directories are closed."""
 OLD = 11
 """The number of events before 0.10."""
 
@@ -118,7 +122,7 @@ async def test_a_runtime_that_is_silent(tmp_path: Path, monkeypatch: pytest.Monk
     async with plugged(tmp_path, lambda _: None) as (plugin, runtime, _):
         await runtime.peers.get()
         await runtime.peers.get()
-        assert plugin.problem == "the runtime did not register criproxy within 0.05 s"
+        assert plugin.problem == f"{runtime.path}: the runtime did not register criproxy within 0.05 s"
 
 
 async def test_a_runtime_that_waits_until_calls_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +132,7 @@ async def test_a_runtime_that_waits_until_calls_have_ended(tmp_path: Path, monke
         peer = await runtime.peers.get()
         await peer.call("Configure", nri.ConfigureRequest())
         await until(lambda: plugin.problem == plugin_module.BUSY)
+        assert plugin.notice == plugin_module.BUSY, "and not that containers start without their place"
         assert not (await peer.call("Synchronize", nri.SynchronizeRequest())).status.code
         await until(lambda: not plugin.problem)
         assert plugin.connections == 1
@@ -143,14 +148,44 @@ async def test_a_runtime_that_ends_before_it_has_told_what_runs(tmp_path: Path) 
         await until(lambda: not plugin.problem)
 
 
+@asynccontextmanager
+async def alone(path: Path) -> AsyncIterator[Plugin]:
+    """A plugin that connects to what is there."""
+    plugin = Plugin(str(path), NriFront(Path("/")))
+    running = asyncio.create_task(plugin.run(known, lambda _: (), lambda *_: None))
+    try:
+        async with asyncio.timeout(30):
+            yield plugin
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_no_socket(tmp_path: Path) -> None:
     """NRI is switched off, or the runtime is not there."""
-    front = NriFront(Path("/"))
-    plugin = Plugin(str(tmp_path / "nri.sock"), front)
-    running = asyncio.create_task(plugin.run(known, lambda _: (), lambda *_: None))
-    await until(lambda: plugin.problem.endswith(f"nri.sock: No such file or directory; {plugin_module.OFF}"))
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with alone(tmp_path / "nri.sock") as plugin:
+        await until(lambda: plugin.problem.endswith(f"nri.sock: No such file or directory; {plugin_module.OFF}"))
+        assert plugin.notice == f"{plugin_module.UNPLACED}: {plugin.problem}"
+
+
+async def test_a_file_that_is_no_socket(tmp_path: Path) -> None:
+    """It says nothing about whether NRI is off."""
+    (tmp_path / "nri.sock").touch()
+    async with alone(tmp_path / "nri.sock") as plugin:
+        await until(lambda: plugin.problem == f"{plugin.path}: it is not a socket")
+
+
+async def test_a_socket_in_a_closed_directory(tmp_path: Path) -> None:
+    """Nobody may look whether it is one; it goes on trying."""
+    path, is_root = closed(tmp_path / "closed") / "nri.sock", os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        async with alone(path) as plugin:
+            await until(lambda: plugin.problem == f"{path}: Permission denied")
+    finally:
+        if is_root:
+            os.seteuid(0)
 
 
 async def test_a_runtime_that_is_away_is_looked_for_all_the_time(
