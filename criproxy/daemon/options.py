@@ -70,7 +70,7 @@ class Endpoints:
         http = Address.parse(options.http) if options.http is not None else None
         beside, behind = pairs.get(IMAGE, ("", ""))
         named = {"--listen": pairs.get(MAIN, ("",))[0], "--image-listen": beside, "--control-socket": control}
-        named["--http"] = http.path or "" if http else ""
+        named |= {"--http": http.path or "" if http else "", "--nri": nri}
         _check_distinct(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
         return cls(pairs, runtime, control, http, nri)
 

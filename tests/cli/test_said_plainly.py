@@ -96,6 +96,9 @@ def test_the_help_of_completion_has_lines() -> None:
         ({"listen": "/t/x", "runtime_endpoint": "/t/x"}, "--listen and --runtime-endpoint are both /t/x"),
         ({"control_socket": "/t/in"}, "--listen and --control-socket are both /t/in"),
         ({"http": "unix:///t/control"}, "--control-socket and --http are both /t/control"),
+        ({"nri": "/t/out"}, "--nri and --runtime-endpoint are both /t/out"),
+        ({"nri": "/t/control"}, "--control-socket and --nri are both /t/control"),
+        ({"http": "unix:///t/nri", "nri": "/t/nri"}, "--http and --nri are both /t/nri"),
         (
             {"image_listen": "/t/i", "image_endpoint": "/t/in"},
             "--listen and --image-endpoint are both /t/in",

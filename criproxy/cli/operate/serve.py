@@ -32,7 +32,7 @@ from criproxy.errors import CriproxyError
 @click.option(
     "--nri",
     metavar="ADDRESS",
-    help="Be a plugin of the runtime on this NRI socket, usually unix:///var/run/nri/nri.sock, instead of serving CRI: "
+    help="Be a plugin of the runtime on this NRI socket, usually unix:///run/nri/nri.sock, instead of serving CRI: "
     "the kubelet's endpoint stays as it is.",
 )
 @click.option(
