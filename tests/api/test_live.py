@@ -49,7 +49,7 @@ async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
         assert "2 times" in notice["text"]
         assert "CPUs 0-1 for default/web/main" in notice["text"]
         assert "cpuManagerPolicy: none" in notice["text"]
-        assert "or another criproxy on this runtime" in notice["text"]
+        assert "or another criproxy or NRI plugin on this runtime" in notice["text"]
 
 
 async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:

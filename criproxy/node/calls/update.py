@@ -47,9 +47,10 @@ class KubeletCpusets:
         """Return the notice: the problem, and how to correct it."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
-            "the kubelet's CPU manager, or another criproxy on this runtime, also sets cpusets "
+            "the kubelet's CPU manager, or another criproxy or NRI plugin on this runtime, also sets cpusets "
             f"({self.times} times, last at {when}: {cpus_text(self.cpus)} for {self.title}); "
-            "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration"
+            "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration, or stop "
+            "the other one"
         )
 
 
@@ -195,14 +196,14 @@ class Updates:
             self._note_cpuset(title, cpus)
         elif self.kubelet_cpusets is not None:
             self.kubelet_cpusets = None
-            self.context.log.info("the kubelet no longer sets cpusets", container=title)
+            self.context.log.info("nobody else sets cpusets any more", container=title)
 
     def _note_cpuset(self, title: str, cpus: str) -> None:
         times = self.kubelet_cpusets.times + 1 if self.kubelet_cpusets else 1
         self.kubelet_cpusets = KubeletCpusets(title, cpus, times, time())
         if times == 1:
             self.context.log.warning(
-                "the kubelet also sets cpusets: switch its CPU manager off (cpuManagerPolicy: none)",
+                "somebody else also sets cpusets: switch the kubelet's CPU manager off (cpuManagerPolicy: none)",
                 container=title,
                 cpus=cpus,
             )
