@@ -50,6 +50,11 @@ def wrong_policy(plan: Plan) -> list[str]:
 
 def nri_notes(settings: Settings) -> Iterator[str]:
     """Yield what of a policy file has no effect, or less, if criproxy is a plugin of the runtime."""
+    if settings.common.on_error == "refuse":
+        yield (
+            "onError: refuse does not hold with NRI while criproxy is down or too slow: containers start then, and get "
+            "their place later"
+        )
     if (devices := settings.common.devices) is None:
         return
     if "privileged" in devices.model_fields_set:

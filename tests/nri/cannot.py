@@ -6,6 +6,7 @@ from tests.conftest import ROOT
 
 CHANGED_ANNOTATIONS = "Pod annotations that change after the pod was created"
 PRIVILEGED = "`devices.privileged`, and exceptions for images"
+ON_ERROR = "`onError: refuse`"
 IMAGES = "Variables of an image"
 REASONS = "Reasons of quotas and of unhealthy cards in the status of containers"
 QUOTAS = "Quotas in `kubectl get pod -o yaml`"

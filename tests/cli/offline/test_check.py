@@ -300,11 +300,12 @@ def test_the_schema_of_an_unknown_policy() -> None:
 def test_what_nri_cannot_do(tmp_path: Path, host: Path) -> None:
     """A note for each option of the file that has no effect, or less, where criproxy is a plugin; else none."""
     devices = "devices: {privileged: deny, exempt: {images: [a]}, plugin: {}}\n"
-    file = write(tmp_path / "policy.yaml", f"policy: static\n{devices}")
+    file = write(tmp_path / "policy.yaml", f"policy: static\nonError: refuse\n{devices}")
 
     assert "NRI" not in check(host, file).output
     said = " ".join(check(host, "--nri", file).output.split())
     for text in (
+        "note: onError: refuse does not hold with NRI while criproxy is down or too slow: containers start then",
         "note: devices.privileged: deny has no effect with NRI, which does not tell who is privileged",
         "note: devices.exempt.images has no effect with NRI, which does not tell the image of a container",
         "note: devices.onNoEvidence: keep leaves an image that asks for all cards alone while the kubelet does not",
