@@ -206,7 +206,8 @@ def with_nri(text: str) -> str:
     """
     before = toml(text or "version = 2\n")
     if before.get("version", 1) < 2:
-        raise CannotEdit("it is of version 1, which has no NRI")
+        remedy = "begin it with 'version = 2'" + ", and change it to that version" * bool(before)
+        raise CannotEdit(f"it is of version 1, which has no NRI: {remedy}")
     table = before.get("plugins", {}).get(NRI_PLUGIN, {})
     if not (wanted := nri_wanted(table)):
         return text

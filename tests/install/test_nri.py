@@ -188,7 +188,7 @@ def test_what_has_to_be_done_by_hand(make_node: MakeNode) -> None:
     node = make_node("plain")
     node.write(paths.CONTAINERD_CONFIG, "[plugins.cri]\n")
     told = node.refuses(nri=True)
-    assert f"{paths.CONTAINERD_CONFIG}: it is of version 1, which has no NRI: see docs/nri.md" in told
+    assert f"{paths.CONTAINERD_CONFIG}: it is of version 1, which has no NRI: begin it with 'version = 2'" in told
     (node.programs / "containerd").write_text("#!/bin/sh\necho containerd containerd.io v1.6.33 d2d58213\n")
     assert "this containerd takes no NRI plugins: containerd 1.7 and newer do" in node.refuses(nri=True)
     assert node.log == []

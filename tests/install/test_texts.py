@@ -200,7 +200,8 @@ def test_a_time_for_plugins_that_is_short_is_raised(time: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[plugins]\n", "it is of version 1"),
+        ("[plugins]\n", "it is of version 1, which has no NRI: begin it with 'version = 2', and change it"),
+        ("# disabled_plugins = []\n", "it is of version 1, which has no NRI: begin it with 'version = 2'$"),
         ("version = ", "it is not valid TOML"),
         (f'version = 2\nplugins = {{"{NRI_PLUGIN}" = {{disable = true}}}}\n', "NRI cannot be switched on"),
     ],
