@@ -76,6 +76,8 @@ class _Collected:
     """By container."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     applied: asyncio.Event = field(default_factory=asyncio.Event)
+    is_lost: bool = False
+    """Whether there was no such answer."""
 
 
 class NriFront:
@@ -248,6 +250,10 @@ class NriFront:
         self._collecting = self._answered = collected = _Collected()
         try:
             yield collected
+        except BaseException:  # such as a refusal, which takes nothing along
+            collected.is_lost = True
+            collected.applied.set()
+            raise
         finally:
             self._collecting = None
 
@@ -262,7 +268,7 @@ class NriFront:
         collected.updates[container_id] = messages.update(container_id, linux)
         collected.changed.set()
         await collected.applied.wait()
-        return True
+        return not collected.is_lost
 
     async def _others(self, call: Call, collected: _Collected) -> None:
         """Wait for the updates of those who give up CPUs for the container of *call*."""

@@ -276,6 +276,22 @@ async def test_updates_of_others_go_with_the_answer() -> None:
     assert not await front.update("other", linux), "it goes by CRI"
 
 
+async def test_updates_of_others_do_not_go_with_a_refusal() -> None:
+    """No answer takes them along: they go by CRI, at once."""
+    front, updates = front_of(Rules()), list[asyncio.Task[bool]]()
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        updates.append(asyncio.create_task(front.update("other", cri.LinuxContainerResources(cpuset_cpus="0"))))
+        await asyncio.sleep(0)  # it begins
+        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no room")
+
+    front.use({call_paths("RuntimeService", "CreateContainer")[0]: Rule(hold=hold)})
+    with pytest.raises(CallFailed):
+        await create(front)
+    async with asyncio.timeout(10):
+        assert not await updates[0]
+
+
 async def test_an_update_of_its_own_is_not_asked_about() -> None:
     """The controller has decided it, and waits for its end."""
     rules = Rules(pinned)
