@@ -345,8 +345,25 @@ def _slice_path(unit: str) -> str:
 
 def applied(status: api.ContainerStatus) -> Applied | None:
     """Return what the runtime reports that a container has; None if its cpuset is missing or unreadable."""
+    return _applied(status.resources.linux)
+
+
+def applied_at_start(reply: api.ContainerStatusResponse) -> Applied | None:
+    """Return what a created container starts with, from a verbose status: a plugin may have changed what was asked.
+
+    None if the OCI specification names no CPUs, or the runtime does not report it.
+    """
+    linux = api.LinuxContainerResources()
+    linux.CopyFrom(reply.status.resources.linux)
+    cpu = _found(reply.info, "runtimeSpec", "linux", "resources", "cpu")
+    cpu = cpu if isinstance(cpu, Mapping) else {}
+    linux.cpuset_cpus, linux.cpuset_mems = str(cpu.get("cpus") or ""), str(cpu.get("mems") or "")
+    return _applied(linux)
+
+
+def _applied(linux: api.LinuxContainerResources) -> Applied | None:
     try:
-        values: dict[str, Any] = {each.name: each.reported(status.resources.linux) for each in ATTRIBUTES}
+        values: dict[str, Any] = {each.name: each.reported(linux) for each in ATTRIBUTES}
     except ValueError:
         return None
     return Applied(**values) if values["cpus"] else None

@@ -44,7 +44,7 @@ class Seen:
     state: ContainerState | None
     """None: the runtime does not know the container."""
     applied: Applied | None = None
-    """What it has, if it runs and that can be read."""
+    """What it has, if it runs, or what it starts with, if nobody moves it before; None: that cannot be read."""
 
     @property
     def ended(self) -> bool:
@@ -60,6 +60,8 @@ class Cgroups:
     host_root: Path
     in_flight: InFlight = field(default_factory=InFlight)
     """Notified of processes that the runtime has lost."""
+    moves_created: bool = True
+    """See `Settings`: if not, a created container has what its create gave it."""
     groups: dict[str, ContainerGroup] = field(default_factory=dict)
     """The known cgroups, by container id; other parts may read them."""
     unreported: dict[str, str] = field(default_factory=dict)
@@ -147,6 +149,8 @@ class Cgroups:
             return seen
         if state is ContainerState.RUNNING:
             return Seen(state, translate.applied(reply.status))
+        if state is ContainerState.CREATED and not self.moves_created:
+            return Seen(state, translate.applied_at_start(reply))
         return Seen(state)
 
     def _left(self, container_id: str, group: ContainerGroup | None, attributes: Attributes) -> Seen:

@@ -89,7 +89,7 @@ class Controller:
             runtime=runtime,
             pods=Pods(settings.host_root / SOCKET),
             in_flight=(in_flight := InFlight(state.notify, settings.lost_after_s)),
-            cgroups=Cgroups(runtime, settings.host_root, in_flight),
+            cgroups=Cgroups(runtime, settings.host_root, in_flight, settings.moves_created),
             locks=Locks(),
             tasks=Tasks(log, failures),
             in_force=InForce(settings),
@@ -210,9 +210,12 @@ class Controller:
         self.policy_switch.changed()  # an attribute that is set after the start
 
     def runtime_lost(self) -> None:
-        """Resync as soon as possible: criproxy may have missed something, such as a restart of the runtime."""
+        """Resync as soon as possible: criproxy may have missed something, such as a restart of the runtime.
+
+        Or a resize, if the runtime asks criproxy: it goes on without an answer, and asks nobody while there is none.
+        """
         if self.policy_switch.active:
-            self.resync.soon()
+            self.resync.soon(sizes=not self.context.settings.moves_created)
 
     def table(self) -> Table:
         """Return which calls are held, watched and edited; it changes whenever `PolicySwitch.changed` is called."""

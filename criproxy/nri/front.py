@@ -139,6 +139,7 @@ class NriFront:
         """A connection begins."""
         self._connection = number
         self.told.clear()
+        self.rivals.forget()
         self.stats.connections_total += 1
         self.stats.connections_open = 1
 

@@ -40,6 +40,10 @@ class Rivals:
         if failed:
             self._failed[name] = count + 1
 
+    def forget(self) -> None:
+        """Forget all failures: the pods may be gone, and while the runtime asked nobody, it did not tell."""
+        self._failed.clear()
+
     def removed(self, pod: nri.PodSandbox) -> None:
         """Note that a pod is gone: nobody tries again to create its containers."""
         for name in [each for each in self._failed if each[:2] == (pod.namespace, pod.name)]:

@@ -309,3 +309,23 @@ def test_a_sandbox_says_the_total_of_its_pod(
 def test_the_pid_is_taken_only_from_notes_that_have_one(info: dict[str, str], expected: int | None) -> None:
     """Runtimes may say what they like there."""
     assert translate.pid_in(info) == expected
+
+
+@pytest.mark.parametrize(
+    ("cpu", "wanted"),
+    [
+        pytest.param({"cpus": "2-3", "mems": "1"}, ({2, 3}, {1}), id="what a plugin has changed"),
+        pytest.param({"shares": 2}, None, id="every CPU"),
+        pytest.param(None, None, id="not reported"),
+        pytest.param({"cpus": "two"}, None, id="unreadable"),
+    ],
+)
+def test_what_a_created_container_starts_with(cpu: object, wanted: tuple[set[int], set[int]] | None) -> None:
+    """Its OCI specification says it; its status says what the kubelet has asked for."""
+    info = json.dumps({"runtimeSpec": {"linux": {"resources": {"cpu": cpu}}}})
+    reply = api.ContainerStatusResponse(info={"info": info})
+    reply.status.resources.linux.cpuset_cpus = "0-3"
+
+    found = translate.applied_at_start(reply)
+
+    assert (found and (found.cpus, found.mems)) == wanted

@@ -90,6 +90,13 @@ async def test_another_plugin_that_sets_the_same(tmp_path: Path) -> None:
         await peer.call("StateChange", nri.StateChangeEvent(event=nri.REMOVE_POD_SANDBOX, pod=POD))
         await says(serve, text, wanted=False)
 
+        await ends(peer, container(), failed=True)
+        await ends(peer, container(), failed=True)
+        await says(serve, text)
+        peer.writer.close()  # until there is another connection, nobody tells that the pod is removed
+        await connected(serve, runtime, 10_000)
+        await says(serve, text, wanted=False)
+
 
 async def ends(peer: Peer, created: nri.Container, *, failed: bool) -> None:
     """Ask about a create, and tell how it has ended."""

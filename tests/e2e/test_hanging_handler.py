@@ -23,3 +23,17 @@ async def test_a_handler_that_hangs(tmp_path: Path, containerd: PrivateContainer
         await scene.moves_to(owned, OWNED)
         _, shared = await scene.run(sharer("shared"))
         assert await scene.cpus(shared) == ALL - OWNED
+
+
+async def test_a_handler_that_hangs_while_an_owner_runs(tmp_path: Path, containerd: PrivateContainerd) -> None:
+    """Who is created meanwhile starts beside it: its answer gave it none of the owner's CPUs."""
+    policy, hanging = f'policy: static\nreservedCpus: "{min(ALL)}"\n', ["-m", "lab.chaos.launcher", "create-hangs"]
+    async with asyncio.timeout(60), proxied(tmp_path, containerd, policy) as scene:
+        _, owned = await scene.run(owner("owner"))
+        await scene.end()
+        scene.serve._arguments[:2] = hanging
+        await scene.begin()
+
+        _, shared = await scene.run(sharer("shared"))
+
+        assert (await scene.cpus(shared), await scene.cpus(owned)) == (ALL - OWNED, OWNED)

@@ -61,3 +61,17 @@ async def test_one_that_is_created_while_criproxy_is_dead(scene: Scene, containe
     assert since < back_s
     assert float(ran[3]) == pytest.approx(until - since, abs=0.1)
     assert event["container"] == "default/late/c0"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_one_that_was_created_before_a_restart_starts_after_it(scene: Scene, how: signal.Signals) -> None:
+    """Nobody runs on the CPUs of its create but itself, which the runtime says."""
+    _, owned = await scene.run(owner("owner"))
+    pod = sharer("shared")
+    sandbox_id = await scene.kubelet.run_sandbox(pod)
+    shared = await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+    await scene.restart(how)
+    await scene.kubelet.start(shared)
+
+    assert (await scene.cpus(shared), await scene.cpus(owned)) == (ALL - OWNED, OWNED)

@@ -187,6 +187,8 @@ class Starts:
         try:
             await self.reconciler.bring_into_place(key)
             if not context.settings.moves_created and key in context.state.node.grants:
+                if context.in_flight.is_unread(key):  # as all are after a start of criproxy, until they are looked at
+                    await if_reported(self.reconciler.read_cgroup(key))
                 self._check_cpus(key)
             if key in context.state.node.grants and not self.reconciler.blockers(key):
                 context.in_flight.start(key, StartEvent.SEND)

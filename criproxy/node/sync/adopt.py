@@ -236,7 +236,8 @@ class Adoption:
         except Exception as error:  # noqa: BLE001 (the container is adopted without its requests, and does not block others)
             self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
         container = replace(container, state=seen.state)
-        has = seen.applied if container.state is ContainerState.RUNNING else translate.applied(reply.status)
+        is_seen = container.state is ContainerState.RUNNING or not self.context.settings.moves_created
+        has = seen.applied if is_seen else translate.applied(reply.status)
         theirs = container.kubelet_files
         files = tuple((file, value) for file, value in translate.set_files(reply) if file not in theirs)
         present = Present(container, has and replace(has, lifted=bool(has.lifted)), files)

@@ -144,9 +144,14 @@ class Resync:
             await asyncio.sleep(_BETWEEN_S)
             await self._due()
 
-    def soon(self) -> None:
-        """Request a comparison as soon as possible, in the background; repeated calls are cheap."""
+    def soon(self, *, sizes: bool = False) -> None:
+        """Request a comparison as soon as possible, in the background; repeated calls are cheap.
+
+        Args:
+            sizes: whether containers may have been resized without a held call.
+        """
         self._wanted = True
+        self._resized |= sizes
         self._due_earlier.set()
 
     def check_removals(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.node.reconcile.test_promotion import wrong
 from tests.node.test_bypassed_calls import Fragile, Placing
 from tests.node.test_kept import again, kept
 from tests.node.test_pod_level import resize_pod
-from tests.node.world import FAST, KEEPING, World, owner, sharer, situation
+from tests.node.world import FAST, KEEPING, NO_EVENTS, NO_LOOKS, World, owner, sharer, situation
 
 
 def asked_for(cpus: int) -> api.LinuxContainerResources:
@@ -41,6 +42,19 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
         await world.poll(lambda: world.cpus(grown) == "1-2" and world.controller.ready)
         assert world.controller.node.containers[grown].cpu_milli == 2000
         await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
+async def test_a_container_that_shrank_while_the_runtime_could_not_ask(tmp_path: Path) -> None:
+    """As a plugin without a connection: its CPU is free as soon as there is one again."""
+    async with World(tmp_path, NO_EVENTS, replace(NO_LOOKS, moves_created=False)) as world:
+        shrunk = await world.run(owner("shrunk", 2))
+        await world.controller.resync.again()
+        await world.direct.update_container_resources(shrunk, asked_for(1))
+
+        world.controller.runtime_lost()
+
+        await world.until(lambda: world.controller.node.containers[shrunk].cpu_milli == 1000)
+        assert len(world.owned()) == 1
 
 
 async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path) -> None:
