@@ -55,11 +55,10 @@ _DEPTH = 3
 
 
 class PlacingSince:
-    """Since when criproxy has placed containers on this node: one that was created later should have its stamp.
+    """Since when criproxy places containers on this node: one that was created later should have its stamp.
 
-    That is when the oldest container with a stamp was created, of all that lists have shown. A file remembers it, since
-    that container ends. If the file is lost, those that still run tell: no container counts as passed by that is older
-    than all of them.
+    That is when criproxy first started and knew what runs or, if that was lost, when the oldest container with a stamp
+    was created, of all that lists have shown. A file remembers it.
 
     Another file says which containers were listed, as the time at which the newest one was created: a process that ends
     before its first list has seen none. Without it, the last time at which something was stored does.
@@ -67,23 +66,30 @@ class PlacingSince:
 
     def __init__(self, context: Context, store: Store) -> None:
         self._context, self._directory = context, store.directory
+        self._started_s = time()
         self._since_s, self._seen_s = self._read(FILE, inf), self._read(SEEN, 0.0)
+        if not self._seen_s <= self._started_s:  # the clock was ahead, or it is no number
+            self._seen_s = 0.0
         self._newest_s = 0.0
         """When the newest container of the last list was created."""
-        self._is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or time()
+        self._is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or self._started_s
         self._told = set[str]()
         """Containers that had ended before they were seen."""
 
     def learn(self, containers: Sequence[api.Container]) -> None:
         """Look at a list of the runtime."""
+        if not self._seen_s:  # before what this run stores counts as what a former one has seen
+            self._seen_s = self._begun_s
+            self._remember(SEEN, self._seen_s)
         older = (item for item in containers if item.created_at / 1e9 < self._since_s)
-        if placed := [item.created_at / 1e9 for item in older if self._is_ours(item)]:
-            self._since_s = min(placed)
+        placed = [item.created_at / 1e9 for item in older if self._is_ours(item)]
+        if placed or (self._since_s == inf and self._places()):
+            self._since_s = min([*placed, self._started_s])
             self._remember(FILE, self._since_s)
 
     def seen(self, containers: Sequence[api.Container]) -> None:
         """Note that all *containers*, those that the runtime has, are known, or told."""
-        self._newest_s = max((item.created_at / 1e9 for item in containers), default=0.0)
+        self._newest_s = min(time(), max((item.created_at / 1e9 for item in containers), default=0.0))
         if self._newest_s > self._seen_s:
             self._context.tasks.spawn(f"write {SEEN}", self.flush())
 
@@ -92,9 +98,14 @@ class PlacingSince:
         context = self._context
         if POD_UID not in item.labels or item.created_at / 1e9 < self._since_s or read_stamp(item.annotations):
             return False
-        if isinstance(context.state.policy, NonePolicy) or context.settings.adopt is Adopt.WATCH:
-            return False  # it is not to be placed
+        if not self._places():
+            return False
         return bool(context.state.node.grants) or not context.is_before_change  # else the last run had the policy none
+
+    def _places(self) -> bool:
+        """Whether containers that criproxy did not place are to be placed."""
+        context = self._context
+        return not isinstance(context.state.policy, NonePolicy) and context.settings.adopt is not Adopt.WATCH
 
     def missed(self, item: api.Container) -> Missed | None:
         """Return the mark of *item*; None if criproxy was asked about it, or is not to place it.
@@ -114,12 +125,14 @@ class PlacingSince:
         is_over = (item for item in containers if item.id in since or translate.state(item) is ContainerState.EXITED)
         ended = {item.id: item for item in is_over}
         news = ended.keys() - self._told - context.state.node.containers.keys()
-        self._told = (self._told | news) & ended.keys()
-        for item in [ended[key] for key in news if self.covers(ended[key])]:
+        self._told &= ended.keys()
+        for item in map(ended.__getitem__, news):
             since_s = item.created_at / 1e9
-            reply = await if_reported(context.runtime.container_status(item.id)) if since_s > self._begun_s else None
-            if reply and reply.status.started_at:
-                note_ended(context, translate.listed(item), Kind.GONE, since_s, reply.status.finished_at / 1e9)
+            if since_s > self._begun_s and self.covers(item):
+                reply = await if_reported(context.runtime.container_status(item.id))
+                if reply and reply.status.started_at:
+                    note_ended(context, translate.listed(item), Kind.GONE, since_s, reply.status.finished_at / 1e9)
+            self._told.add(item.id)  # only now: if the runtime does not answer, it is asked again after the next list
 
     def _is_ours(self, item: api.Container) -> bool:
         known = self._context.state.node.containers.get(item.id)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from time import time
 
 import asyncinotify
 import pytest
 
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.node.record import outbox
@@ -119,9 +121,10 @@ async def test_one_in_a_pod_that_is_known(tmp_path: Path) -> None:
 
 
 async def test_one_that_came_while_criproxy_was_away(tmp_path: Path) -> None:
-    """It is placed after the start; one from before criproxy placed anything stays where it is."""
+    """It is placed after the start; one from before criproxy was there stays where it is."""
     async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
         await world.stop_criproxy()
+        shutil.rmtree(tmp_path / "state")
         early = await run_past(world, owner("early"))
         await world.start_criproxy()
         placed = await world.run(owner("placed"))
@@ -133,6 +136,17 @@ async def test_one_that_came_while_criproxy_was_away(tmp_path: Path) -> None:
         await world.poll(lambda: world.cpus(late) == "2")
         assert (world.cpus(early), world.cpus(placed)) == ("0,3", "1")
         assert known(world, early).missed is None
+
+
+async def test_one_that_came_before_criproxy_placed_anything(tmp_path: Path) -> None:
+    """As on a new node whose runtime does not ask criproxy yet: it is there, and would have placed it."""
+    async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
+        past = await run_past(world, owner("past"))
+        await world.controller.resync.again()  # the node had no cgroup of pods, so that nobody tells
+
+        await world.poll(lambda: world.cpus(past) == "1")
+        await world.until(lambda: not known(world, past).missed)
+        await told(world, past)
 
 
 def keep(_: Path) -> None:
@@ -258,6 +272,50 @@ async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> No
 
         text, _ = await told(world, past)
         assert text.endswith("; it ended before criproxy saw it")
+
+
+async def test_one_that_has_ended_when_the_runtime_goes_away_during_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told when the runtime is back, as it was not yet."""
+    monkeypatch.setattr(unseen, "SETTLED_S", 3600.0)
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        past = await run_past(world, owner("past"))
+        world.runtime.exit_container(past)
+        items = await world.direct.list_containers()
+        await world.runtime.stop()
+        with pytest.raises(RuntimeCallError):
+            await world.controller._placing_since.tell_ended(items)
+        await world.runtime.start()
+
+        await world.controller.resync.again()
+
+        await told(world, past)
+
+
+@pytest.mark.parametrize("text", ["inf", "nan", "9999999999.0"])
+async def test_one_that_has_ended_when_a_clock_was_ahead(tmp_path: Path, text: str) -> None:
+    """Nothing was seen in the future."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        await world.stop_criproxy()
+        (tmp_path / "state" / SEEN).write_text(text)
+        past = await run_past(world, owner("past"))
+        world.runtime.exit_container(past)
+
+        await world.start_criproxy()
+        await world.controller.resync.again()
+
+        await told(world, past)
+        await world.poll(lambda: float((tmp_path / "state" / SEEN).read_text()) <= time())
+
+
+async def test_what_was_seen_is_on_disk_from_the_start_on(tmp_path: Path) -> None:
+    """Else what a second start stores would count as seen, if that is killed before it has told of who has ended."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await world.poll((tmp_path / "state" / SEEN).exists)
+        assert world.controller.context.state.node.containers == {}
 
 
 async def test_one_that_was_known_as_created_and_has_started_and_ended_while_criproxy_was_away(tmp_path: Path) -> None:
