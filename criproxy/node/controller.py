@@ -50,6 +50,8 @@ from criproxy.wire.calls import Table
 
 _WATCHERS = ("sync.exit_events", "reconcile.promotion")
 """Modules that are imported in the background: they are not needed for the first calls."""
+_PASSING = "an operator has switched the bypass on"
+"""Why nobody is moved until it is off."""
 
 
 class Controller:
@@ -227,18 +229,25 @@ class Controller:
 
     def bypass(self, mode: BypassMode) -> None:
         """Set the bypass mode; when the bypass ends, the runtime is asked what runs before any container is placed."""
-        self.context.state.bypassed = mode is BypassMode.AUTOMATIC
-        if mode is BypassMode.ORDERED:
-            self.context.state.passes_all = True
+        state, holds = self.context.state, self.reconciler.holds
+        state.bypassed, state.is_passing = mode is BypassMode.AUTOMATIC, mode is BypassMode.ORDERED
+        if state.is_passing:
+            state.passes_all = True
             self._bypass_times.begin()
+            holds.add(_PASSING)
         else:
             self._bypass_times.end()
         if mode is BypassMode.OFF and self.policy_switch.active:
-            self.resync.invalidate(sizes=self.context.state.passes_all)
-            for key in unseen_starts(self.node) if self.context.state.passes_all else ():
+            if _PASSING in holds:
+                holds.add(UNKNOWN)
+            self.resync.invalidate(sizes=state.passes_all)
+            for key in unseen_starts(self.node) if state.passes_all else ():
                 self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
-            self.context.state.passes_all = False
-        self.context.state.notify()  # the agent, and whoever waited for its end, such as a stop for a quota
+            state.passes_all = False
+        if not state.is_passing and _PASSING in holds:
+            holds.discard(_PASSING)
+            self.reconciler.enqueue([*self.node.grants], read=True)  # if it is known what runs
+        state.notify()  # the agent, and whoever waited for its end, such as a stop for a quota
 
     async def idle(self) -> None:
         """Wait until no start or update is in flight, and everything is published and on disk, or the disk fails.

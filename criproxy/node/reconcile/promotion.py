@@ -109,7 +109,8 @@ class Promotions:
 
     def _may_try(self) -> bool:
         state, error = self.context.state, self.context.persister.error
-        return error is None and not state.bypassed and not state.node.released and self.is_ready()
+        is_bypassed = state.bypassed or state.is_passing
+        return error is None and not is_bypassed and not state.node.released and self.is_ready()
 
     async def _try_all(self, node: Node) -> None:
         state, wanted = self.context.state, self.context.settings.promote

@@ -79,8 +79,10 @@ class NodeState:
     _tasks: Tasks
     bypassed: bool = False
     """Whether new containers share and no container moves, without asking the policy or waiting for the disk."""
+    is_passing: bool = False
+    """Whether an operator has switched the bypass on, so that no container is placed or moved."""
     passes_all: bool = False
-    """Whether an operator has switched the bypass on, so that no reply is edited, or there was no resync since then."""
+    """The same, or there was no resync since then: no reply is edited."""
     on_decided: OnDecided | None = None
     """Called when an event has been decided, to carry the decision out; the reconciler sets it once."""
     _refusals: Refusals = field(default_factory=Refusals)

@@ -145,11 +145,7 @@ class Resync:
             await self._due()
 
     def soon(self, *, sizes: bool = False) -> None:
-        """Request a comparison as soon as possible, in the background; repeated calls are cheap.
-
-        Args:
-            sizes: whether containers may have been resized without a held call.
-        """
+        """Request a comparison as soon as possible, also of *sizes* that may have changed; repeated calls are cheap."""
         self._wanted = True
         self._resized |= sizes
         self._due_earlier.set()

@@ -26,6 +26,7 @@ from criproxy.node.settings import Adopt
 from criproxy.node.sync.unasked import note_ended
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.process.tasks import OnDemand
+from criproxy.store.files import write_whole
 from criproxy.store.store import Store
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class PlacingSince:
 
     def _write(self, name: str, text: str) -> None:
         with suppress(OSError):  # until the next start, memory suffices, and then the containers that still run
-            (self._directory / name).write_text(text)
+            write_whole(self._directory, name, text, synced=False)
 
     def _read(self, name: str, without_s: float) -> float:
         with suppress(OSError, ValueError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from lab.kubelet.kubelet import MiniKubelet
 from tests.disks import fill, free, small_disk
 from tests.node.record.test_disk import QUICK, back
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, STATIC, Slow, World, metric, owner, situation
+from tests.node.world import FAST, STATIC, Slow, World, metric, owner, sharer, situation
 
 OFF = replace(QUICK, promote=Promote.OFF)
 
@@ -159,16 +160,37 @@ async def test_what_came_during_an_ordered_bypass_is_placed_after_it(tmp_path: P
         assert "during a bypass" in text
 
 
+async def test_nobody_is_placed_or_moved_during_an_ordered_bypass(tmp_path: Path) -> None:
+    """Lists show what came; who has a place stays on its CPUs, until the bypass is over."""
+    async with Placing(tmp_path) as world:
+        await world.poll(lambda: world.controller.ready)
+        shared = await world.run(sharer("shared"))
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        late = await world.run(owner("late", 2))
+        await world.controller.resync.again()
+        assert late in world.controller.node.containers
+        sent = world.counters.updates_sent
+
+        for _ in range(5):  # a promotion is worked out in a thread
+            await world.controller.resync.again()
+            await world.rested()
+        assert (world.cpus(shared), world.cpus(late)) == ("0-3", "0-3")
+        assert not world.owned()
+        assert world.counters.updates_sent == sent
+
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.poll(lambda: (world.cpus(shared), world.cpus(late)) == ("0,3", "1-2"))
+        await world.poll(lambda: world.controller.ready and not wrong(world))
+
+
 async def found_running(world: World) -> str:
-    """A Guaranteed container of two CPUs that ran before criproxy came to know of it."""
-    direct = MiniKubelet(world.direct)
-    sandbox_id = await direct.run_sandbox(pod := owner("found", 2))
-    container_id = await direct.create(pod, sandbox_id, pod.containers[0])
-    await direct.start(container_id)
-    await world.poll(lambda: world.controller.ready)
-    world.controller.runtime_lost()
-    await world.until(lambda: container_id in world.controller.node.grants)
-    return container_id
+    """A Guaranteed container of two CPUs that ran before criproxy came to the node."""
+    await world.stop_criproxy()
+    shutil.rmtree(world._directory / "state")
+    _, ids = await MiniKubelet(world.direct).run_pod(owner("found", 2))
+    await world.start_criproxy()
+    await world.until(lambda: ids["main"] in world.controller.node.grants)
+    return ids["main"]
 
 
 async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
