@@ -30,7 +30,7 @@ from criproxy.node.reconcile.reconciler import Reconciler
 from criproxy.node.settings import Adopt
 from criproxy.node.sync.unseen import POD_UID, PlacingSince
 from criproxy.placement.engine import step
-from criproxy.placement.events import ContainerGone, Found, Present, Unclassified, UpdateApplied
+from criproxy.placement.events import ContainerGone, Found, PlacesMissed, Present, Unclassified, UpdateApplied
 from criproxy.process.tasks import batches
 
 _AT_ONCE = 16
@@ -80,6 +80,8 @@ class _Seen:
     present: Present
     parent: str
     """The cgroup of its pod; empty if unknown."""
+    started_s: float
+    """When it started, in seconds since the epoch; 0 if it has not."""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ class Adoption:
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, pod_totals(each.item for each in found))
             await self._apply([each.present for each in found], pods)
+            await self._mark_contested(found)
             adopted += [each.item.id for each in found]
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
             await self._apply([], left)
@@ -241,7 +244,7 @@ class Adoption:
         theirs = container.kubelet_files
         files = tuple((file, value) for file, value in translate.set_files(reply) if file not in theirs)
         present = Present(container, has and replace(has, lifted=bool(has.lifted)), files)
-        return _Seen(item, present, translate.cgroup_parent_in(reply.info))
+        return _Seen(item, present, translate.cgroup_parent_in(reply.info), reply.status.started_at / 1e9)
 
     async def _with_cards(
         self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
@@ -263,6 +266,17 @@ class Adoption:
         for container in (each.container for each in presents):
             if container.stays:
                 context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+
+    async def _mark_contested(self, found: Sequence[_Seen]) -> None:
+        """Mark those that run on CPUs of others by criproxy's own answer: it had given up their places meanwhile.
+
+        After a loss of the state, all are as they were placed, as far as is known.
+        """
+        node = self.context.state.node
+        for each in () if self.placing_since.is_lost else found:
+            key = each.item.id
+            if each.started_s and key in node.grants and not node.containers[key].missed and self._contested(key):
+                await self.context.state.apply(PlacesMissed((key,), each.started_s))
 
     def _pods(
         self, listed: Mapping[str, api.PodSandbox], parents: Mapping[str, str], totals: Mapping[str, int]

@@ -67,19 +67,16 @@ async def note_unasked(
     if seen.state is ContainerState.RUNNING:
         if not context.settings.moves_created:
             await _note_running(context, key, seen.applied, since_s)
+        elif is_marked:
+            await context.state.apply(PlacesMissed((key,), since_s))
     elif seen.ended and key not in told and (is_marked or _beyond(context, key, context.state.node.applied.get(key))):
         told.add(key)
-        tell = _tell_ended if is_marked else note_ended  # the time with a mark is counted where the mark ends
-        tell(context, container, Kind.EXITED, since_s, until_s)
+        note_ended(context, container, Kind.EXITED, since_s, until_s)
 
 
 def note_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:
     """Note that *container* ran without its place from *since_s* to *until_s*, and ended before it was seen."""
     context.counters.unplaced_s += max(0.0, until_s - since_s)
-    _tell_ended(context, container, kind, since_s, until_s)
-
-
-def _tell_ended(context: Context, container: Container, kind: Kind, since_s: float, until_s: float) -> None:
     text = f"{unplaced_text(since_s, until_s)}; it ended before criproxy saw it"
     context.state.note(container, kind, text, unplaced_since_s=since_s, unplaced_until_s=until_s)
 
@@ -102,7 +99,7 @@ def _is_marked(known: Container) -> bool:
 async def _note_running(context: Context, key: str, has: Applied | None, since_s: float) -> None:
     """Mark *key* if it is outside of its place, and others that are on its own CPUs."""
     node = context.state.node
-    missed = [key] if _beyond(context, key, has) else []
+    missed = [key] if _is_marked(node.containers[key]) or _beyond(context, key, has) else []
     owned = node.grants[key].exclusive if key in node.grants else NO_CPUS
     for other in [other for other in node.grants if other != key and _is_on(context, other, owned)]:
         seen = await if_reported(context.cgroups.read(other)) or Seen(None)
@@ -113,9 +110,9 @@ async def _note_running(context: Context, key: str, has: Applied | None, since_s
 
 
 def _beyond(context: Context, key: str, has: Applied | None) -> bool:
-    """Whether *key*, which shares, runs on CPUs that are not in its grant."""
+    """Whether *key* runs on CPUs that are not in its grant."""
     grant = context.state.node.grants.get(key)
-    return grant is not None and not grant.exclusive and has is not None and not has.cpus <= grant.cpus
+    return grant is not None and has is not None and not has.cpus <= grant.cpus
 
 
 def _is_on(context: Context, key: str, owned: CpuSet) -> bool:

@@ -73,7 +73,7 @@ class PlacingSince:
             self._seen_s = 0.0
         self._newest_s = 0.0
         """When the newest container of the last list was created."""
-        self._is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or self._started_s
+        self.is_lost, self._begun_s = store.saved_s is None, self._seen_s or store.saved_s or self._started_s
         self._told = set[str]()
         """Containers that had ended before they were seen."""
 
@@ -114,7 +114,7 @@ class PlacingSince:
         If the store was lost, it may have been placed before, so that it is not said how long it ran without.
         """
         created_s = item.created_at / 1e9
-        since_s = 0.0 if self._is_lost and created_s <= self._begun_s else created_s
+        since_s = 0.0 if self.is_lost and created_s <= self._begun_s else created_s
         return Missed(why=Miss.BYPASSED, since_s=since_s, unseen=True) if self.covers(item) else None
 
     async def tell_ended(self, containers: Sequence[api.Container], since: Collection[str] = ()) -> None:

@@ -10,7 +10,7 @@ from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Missed, QosClass
+from criproxy.model.workload import MAY_RUN, Container, ContainerState, Missed, QosClass
 from criproxy.placement.options.policy_options import exclusive_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pipeline import place
@@ -56,7 +56,7 @@ def unplaced_since(containers: Mapping[str, Container], keys: Iterable[str]) -> 
     """
     found = ((each, each.missed) for key in keys if (each := containers.get(key)))
     marked = ((each, mark.since_s) for each, mark in found if mark and each.is_owed_a_place)
-    return {each.life: since_s for each, since_s in marked if since_s and each.state is not ContainerState.EXITED}
+    return {each.life: since_s for each, since_s in marked if since_s and each.state in MAY_RUN}
 
 
 def refusal(node: Node, key: str, policy: Policy) -> str:

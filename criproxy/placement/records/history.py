@@ -148,7 +148,7 @@ def _no_longer_missed(before: Node, after: Node, at_s: float) -> Iterator[Entry]
     """Yield an entry for each container that an event about the node has given the place that it had missed."""
     for key, former in before.containers.items():
         now = after.containers.get(key)
-        if former.missed and now and not now.missed and former.state in MAY_RUN and key in after.grants:
+        if former.missed and now and not now.missed and key in after.grants:
             ran, since = _unplaced(former, at_s)
             if since:
                 yield Entry(now, Kind.RESIZED, ran, _facts(after.grants[key]) | since)
@@ -156,7 +156,7 @@ def _no_longer_missed(before: Node, after: Node, at_s: float) -> Iterator[Entry]
 
 def _unplaced(former: Container | None, at_s: float) -> tuple[tuple[str, ...], dict[str, Fact]]:
     """Return a sentence and a fact about the time until *at_s* in which a container ran without having been placed."""
-    since_s = former.missed.since_s if former and former.missed else 0.0
+    since_s = former.missed.since_s if former and former.missed and former.state in MAY_RUN else 0.0
     if not since_s:
         return (), {}
     return (unplaced_text(since_s, at_s),), {"unplaced_since_s": since_s}
@@ -250,7 +250,7 @@ def _ended(
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
         text += _left(after, grant.exclusive)
-    ran, since = _unplaced(container if container.state in MAY_RUN else None, at_s)
+    ran, since = _unplaced(container, at_s)
     yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons, *ran), since)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
-from criproxy.model.workload import MAY_RUN, Container, Desired, Miss, Missed, Sizes
+from criproxy.model.workload import MAY_RUN, Container, ContainerState, Desired, Miss, Missed, Sizes
 from criproxy.placement.decision import Decision, updates_between
 from criproxy.placement.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.placement.policies.api import Policy
@@ -130,8 +130,11 @@ def is_where_granted(node: Node, container: Container) -> bool:
     Until then it is listed as not placed: its CPUs may still be those of others, and others may be on its own.
     """
     grant, has = node.grants[container.key], node.applied.get(container.key)
-    if container.state not in MAY_RUN or not (container.missed and container.missed.since_s) or has is None:
+    if not (container.missed and container.missed.since_s):
         return True
+    if has is None:
+        starts_anywhere = container.missed.unseen and container.state is ContainerState.CREATED
+        return not starts_anywhere
     return has.cpus <= grant.cpus and not any(_is_on(node, key, grant.exclusive) for key in node.applied)
 
 
@@ -146,11 +149,16 @@ def _is_on(node: Node, key: str, owned: CpuSet) -> bool:
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str], unseen_since_s: float = 0.0) -> Node:
     """Return the node with the containers *keys* marked as not placed by the policy, because of *why*.
 
-    If criproxy was not asked, *unseen_since_s* is since when they have been where they are.
+    If criproxy was not asked, *unseen_since_s* is since when they have been where they are; it replaces a time at which
+    they were created.
     """
     missed = Missed(why=why, since_s=unseen_since_s, unseen=bool(unseen_since_s))
     known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
-    news = {each.key: replace(each, missed=missed) for each in known if each.missed is None}
+    news = {
+        each.key: replace(each, missed=missed)
+        for each in known
+        if each.missed is None or (missed.unseen and each.state is ContainerState.CREATED)
+    }
     return node.replace(containers={**node.containers, **news}) if news else node
 
 

@@ -129,6 +129,63 @@ async def test_who_has_only_a_reservation_when_it_starts_is_told(world: World, s
     assert text.endswith("; it ended before criproxy saw it") is has_ended
 
 
+@pytest.mark.parametrize("has_ended", [False, True], ids=["runs", "has-ended"])
+async def test_an_owner_that_nobody_asked_about_is_told_from_its_start_on(world: World, *, has_ended: bool) -> None:
+    """It was known as created, which is no time in which it ran."""
+    await world.created(owner("before"))
+    await world.stop_criproxy()
+    world.kubelet._client = world.direct
+    _, past = await world.created(owner("past"))
+    world.kubelet._client = world.client
+    await world.start_criproxy()
+    await world.until(lambda: past in world.controller.node.grants and known(world, past).missed is not None)
+    await world.controller.resync.again()
+    assert world.counters.unplaced_s == 0
+    await world.stop_criproxy()
+    await start_past(world, past)
+    assert world.cpus(past) == ALL
+    if has_ended:
+        world.runtime.exit_container(past)
+
+    await world.start_criproxy()
+
+    if has_ended:
+        await world.until(lambda: known(world, past).state is ContainerState.EXITED)
+    else:
+        await world.until(lambda: world.cpus(past) == "2" and known(world, past).missed is None)
+    text, lasted_s = await told(world, past)
+    assert text.startswith(f"it ran without having been placed from {await started(world, past)} to ")
+    await world.poll(lambda: world.counters.unplaced_s > 0)
+    if has_ended:
+        status = (await world.direct.container_status(past)).status
+        lasted_s = (status.finished_at - status.started_at) / 1e9
+    assert world.counters.unplaced_s == pytest.approx(lasted_s, abs=0.1)
+
+
+async def test_who_is_made_after_its_place_was_given_away_is_told(world: World, slow: Slow) -> None:
+    """A create that took longer than criproxy waited for it; both ran on the CPU of the other."""
+    in_force = world.controller.context.in_force
+    in_force.settings = replace(in_force.settings, create_pause_s=0.01)
+    sandbox = await world.kubelet.run_sandbox(pod := owner("late"))
+    slow.hold("CreateContainer")
+    await cut(world.kubelet.create(pod, sandbox, pod.containers[0]), slow)
+    await world.until(lambda: not world.controller.node.grants)
+    slow.let_go("CreateContainer")
+    await world.poll(lambda: len(world.runtime.core.records.containers) == 1)
+    (late,) = world.runtime.core.records.containers
+    owned = await world.run(owner("owner"))
+    assert world.cpus(owned) == "1"
+    await world.stop_criproxy()
+    await start_past(world, late)
+    assert world.cpus(late) == "1"
+
+    await world.start_criproxy()
+
+    await world.until(lambda: world.cpus(late) == "2" and known(world, late).missed is None)
+    text, _ = await told(world, late)
+    assert text.startswith(f"it ran without having been placed from {await started(world, late)} to ")
+
+
 async def test_who_starts_where_it_belongs_is_not_told(world: World) -> None:
     """Whether criproxy was asked or not."""
     _, owned = await world.created(owner("owner"))

@@ -163,17 +163,25 @@ def test_who_does_not_run_keeps_nobody_from_being_in_its_place(other: dict[str, 
     assert step(moved, ev.Promoted("a"), STATIC).node.containers["a"].missed is None
 
 
-@pytest.mark.parametrize("why", ["not started", "nobody knows since when"])
-def test_who_did_not_run_outside_of_its_place_is_done_with_at_once(why: str) -> None:
+def test_who_ran_outside_of_its_place_since_nobody_knows_when_is_done_with_at_once() -> None:
     """There is no time to be listed."""
     before = missing().replace(applied={"a": Applied(MACHINE.cpus, MACHINE.mems)})
-    container = before.containers["a"]
-    if why == "not started":
-        container = replace(container, state=ContainerState.CREATED)
-    else:
-        container = replace(container, missed=Missed(why=Miss.FAILED))
+    container = replace(before.containers["a"], missed=Missed(why=Miss.FAILED))
     after = step(before.replace(containers={"a": container}), ev.Promoted("a"), STATIC).node
     assert after.containers["a"].missed is None
+
+
+@pytest.mark.parametrize("has", [Applied(MACHINE.cpus, MACHINE.mems), None])
+def test_who_starts_outside_of_its_place_is_not_done_with(has: Applied | None) -> None:
+    """It may start while nobody moves it; without a cpuset, on every CPU."""
+    before = missing().replace(applied={"a": has} if has else {})
+    missed = Missed(why=Miss.BYPASSED, since_s=1.0, unseen=True)
+    container = replace(before.containers["a"], state=ContainerState.CREATED, missed=missed)
+    decided = step(before.replace(containers={"a": container}), ev.Promoted("a"), STATIC).node
+    assert decided.containers["a"].missed == missed
+
+    moved = step(decided, ev.UpdateApplied("a", Applied(decided.grants["a"].exclusive, MACHINE.mems)), STATIC).node
+    assert step(moved, ev.Promoted("a"), STATIC).node.containers["a"].missed is None
 
 
 @pytest.mark.parametrize("event", [ev.Promoted("a"), ev.PolicyChanged(apply_all=True, configuration="new")])
