@@ -78,8 +78,12 @@ class ColdStartEnded(_About):
     """The cold start of the container is over: place it again, with memory of all kinds."""
 
 
+@dataclass(frozen=True)
 class ContainerExited(_About):
     """The container stopped, exited or failed to start: its place is free, the runtime still knows it."""
+
+    ended_s: float = 0.0
+    """When, in seconds since the epoch, if that is known to have been earlier; 0: now."""
 
 
 class ContainerGone(_About):

@@ -20,7 +20,7 @@ from criproxy.node.context import Context
 from criproxy.node.record.policy_failures import PolicyFailed
 from criproxy.node.record.refusals import RefusedResizes
 from criproxy.node.settings import Promote
-from criproxy.placement.answers.shortfalls import shortfall, unplaced_since
+from criproxy.placement.answers.shortfalls import shortfall
 from criproxy.placement.checked_policy import PolicyFault
 from criproxy.placement.engine import step
 from criproxy.placement.events import ColdStartEnded, ContainerResized, Promoted
@@ -83,12 +83,8 @@ class Promotions:
             self._end_refusals(state.node)
 
     def _update(self, node: Node) -> None:
-        """Update which of the containers that have changed may need a promotion, and count the time without a place."""
-        changed = changed_keys(self._known, node.containers)
-        if before := unplaced_since(self._known, changed):
-            ended = before.items() - unplaced_since(node.containers, changed).items()
-            self.context.counters.unplaced_s += sum(max(0.0, time() - since_s) for _, since_s in ended)
-        for key in changed:
+        """Update which of the containers that have changed may need a promotion."""
+        for key in changed_keys(self._known, node.containers):
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)
             (self._waiting.add if waits else self._waiting.discard)(key)

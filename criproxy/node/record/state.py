@@ -22,6 +22,7 @@ from criproxy.node.record.persister import Persister
 from criproxy.node.record.policy_failures import GuardedStep
 from criproxy.node.record.refusals import Refusals
 from criproxy.placement import events
+from criproxy.placement.answers.shortfalls import unplaced_s
 from criproxy.placement.decision import Decision, Step
 from criproxy.placement.engine import step
 from criproxy.placement.options.policy_options import options_of
@@ -300,6 +301,8 @@ class NodeState:
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
             self._counters.decisions[events.kind_of(one.event)] += 1
+            ended_s = one.event.ended_s if isinstance(one.event, events.ContainerExited) else 0.0
+            self._counters.unplaced_s += unplaced_s(one.before, decision.node, ended_s or one.at_s)
         if events.can_be_refused(one.event):
             self._counters.decision_times.add(one.took_s)
 

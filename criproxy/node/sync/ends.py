@@ -88,6 +88,7 @@ async def ended(context: Context, container: Container, evidence: Evidence, unti
             container alone, the list is believed if the container was running.
     """
     key, believes_exit = container.key, context.in_flight.is_exit_believed(container.key)
+    ended_s = await _ended_s(context, container) if evidence is Evidence.LISTED else 0.0
     match evidence:
         case Evidence.DELETED:
             is_believed, is_gone, how = True, True, "events"
@@ -101,8 +102,16 @@ async def ended(context: Context, container: Container, evidence: Evidence, unti
                 is_believed = is_believed and await _is_missing(context, container, until_s)
             is_gone, how = evidence is Evidence.UNLISTED, "lists"
     if is_believed:
-        await context.state.end(ContainerGone(key) if is_gone else ContainerExited(key), how)
+        await context.state.end(ContainerGone(key) if is_gone else ContainerExited(key, ended_s), how)
     return is_believed
+
+
+async def _ended_s(context: Context, container: Container) -> float:
+    """Return when a listed container has ended, if it had no place until then: a list may be from much later."""
+    if not (container.missed and container.missed.since_s):
+        return 0.0
+    reply = await if_reported(context.runtime.container_status(container.key))
+    return reply.status.finished_at / 1e9 if reply else 0.0
 
 
 async def undisturbed(context: Context, container: Container) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
-from criproxy.model.node import Node
+from criproxy.model.node import Node, changed_keys
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Missed, QosClass
 from criproxy.placement.options.policy_options import exclusive_of
 from criproxy.placement.policies.api import Policy
@@ -57,6 +57,15 @@ def unplaced_since(containers: Mapping[str, Container], keys: Iterable[str]) -> 
     found = ((each, each.missed) for key in keys if (each := containers.get(key)))
     marked = ((each, mark.since_s) for each, mark in found if mark and each.is_owed_a_place)
     return {each.life: since_s for each, since_s in marked if since_s and each.state in MAY_RUN}
+
+
+def unplaced_s(before: Node, after: Node, until_s: float) -> float:
+    """Return how long containers ran without a place until *until_s*, in sum, for which a change has ended that."""
+    changed = changed_keys(before.containers, after.containers)
+    if not (begun_s := unplaced_since(before.containers, changed)):
+        return 0.0
+    ended = begun_s.items() - unplaced_since(after.containers, changed).items()
+    return sum(max(0.0, until_s - since_s) for _, since_s in ended)
 
 
 def refusal(node: Node, key: str, policy: Policy) -> str:

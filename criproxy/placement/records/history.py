@@ -52,7 +52,8 @@ def entries_of(before: Node, event: Event, decision: Decision, at_s: float = 0.0
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
             why = tuple([each for each in decision.sentences if not isinstance(each, AboutQuota)])
-            yield from _ended(before, after, before.containers[key], "it was removed", why, at_s)
+            ended_s = event.ended_s if isinstance(event, events.ContainerExited) else 0.0
+            yield from _ended(before, after, before.containers[key], "it was removed", why, ended_s or at_s)
         case events.PodStopped(key) | events.PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", (), at_s)
@@ -159,7 +160,7 @@ def _unplaced(former: Container | None, at_s: float) -> tuple[tuple[str, ...], d
     since_s = former.missed.since_s if former and former.missed and former.state in MAY_RUN else 0.0
     if not since_s:
         return (), {}
-    return (unplaced_text(since_s, at_s),), {"unplaced_since_s": since_s}
+    return (unplaced_text(since_s, at_s),), {"unplaced_since_s": since_s, "unplaced_until_s": at_s}
 
 
 def unplaced_text(since_s: float, until_s: float) -> str:

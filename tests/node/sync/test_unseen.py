@@ -14,6 +14,7 @@ import pytest
 
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.record import Kind
+from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import Container
 from criproxy.node.record import outbox
 from criproxy.node.settings import Adopt, Promote
@@ -340,6 +341,25 @@ async def test_one_that_was_known_as_created_and_has_started_and_ended_while_cri
         assert text.endswith(
             f" ({(status.finished_at - status.started_at) / 1e9:.1f} s); it ended before criproxy saw it"
         )
+
+
+async def test_one_that_was_known_without_its_place_and_has_ended_while_criproxy_was_away(tmp_path: Path) -> None:
+    """The time ends with it, and not with the return of criproxy."""
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        past = await run_past(world, owner("past"))
+        await world.until(lambda: past in world.controller.node.containers)
+        await world.stop_criproxy()
+        world.runtime.exit_container(past)
+
+        await world.start_criproxy()
+        await world.controller.resync.again()
+
+        text, _ = await told(world, past)
+        status = (await world.direct.container_status(past)).status
+        assert f" to {timestamp(status.finished_at / 1e9)} (" in text
+        lasted_s = (status.finished_at - status.created_at) / 1e9
+        assert world.counters.unplaced_s == pytest.approx(lasted_s, abs=1e-5)
 
 
 async def test_one_that_was_seen_by_a_run_that_was_killed_before_it_was_on_disk(tmp_path: Path) -> None:
