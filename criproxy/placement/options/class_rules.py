@@ -5,7 +5,7 @@ The models take time of a start, so that files without classes do without them: 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 from re import sub
 from typing import Protocol
 
@@ -149,6 +149,6 @@ def classes_of(policy: object) -> ClassRules | None:
     return found
 
 
-@cache  # a model that is asked for what it has not takes as long as all else here
+@lru_cache(16)  # a model that is asked for what it has not takes as long as all else here; a reload may make new ones
 def _may_have_classes(options: type[Options]) -> bool:
     return hasattr(options, "classes")
