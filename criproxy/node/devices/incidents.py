@@ -144,8 +144,9 @@ class Incidents:
         async with self._one:
             if (known := self._going_on(life, device_class, card, quantity)) is None:
                 return 0
-            await self._store_or_undo(self._ended(known), known)
-            if known.containers.get(life) is not Use.STOPPED:  # else it uses nothing any more, which is told
+            await self._store_or_undo(ended := self._ended(known), known)
+            now = self.context.state.node.incidents.get(known.key, ended)
+            if now.containers.get(life) not in (Use.STOPPING, Use.STOPPED):  # else it uses nothing any more
                 text = f"{device_class}: it is within its quota of {quantity.value} again"
                 self._record(known, [life], text, state="ended")
                 self.context.log.info("container within its quota again", device_class=device_class, card=card, id=life)

@@ -204,6 +204,19 @@ async def test_who_was_stopped_is_not_told_to_be_within_its_quota(world: World) 
     assert "over its quota" in (await history(world, "default/greedy/main"))[-1]
 
 
+async def test_who_is_being_stopped_is_not_told_to_be_within_its_quota(world: World, stopped: Stopped) -> None:
+    """It uses nothing any more, which the watcher sees before the runtime answers."""
+    key, stopped.holds = await world.run(pod("greedy")), True
+    await report(world, key)
+    await stopped.at_it.wait()
+
+    assert (await within(world, key))["ended"] == 1
+    stopped.go_on.set()
+    await world.poll(lambda: world.counters.quota_stops["nvidia", "memory"] == 1)
+
+    assert not [text for text in await history(world, "default/greedy/main") if "within its quota" in text]
+
+
 async def test_each_incident_is_acted_on(world: World) -> None:
     """Within the quota and over it again is another incident; memory and cores have one each."""
     key = await world.run(pod("greedy"))
