@@ -342,7 +342,8 @@ class Scene(World):
             asked = self.controller.ready and not self.controller.resync.error  # a runtime that restarts is asked again
             if asked and not self.busy():
                 answer = await self.check()
-                if not answer["under_way"] or time.monotonic() > deadline_s:
+                waits = self.mode() is BypassMode.ORDERED  # nobody moves before it is over
+                if waits or not answer["under_way"] or time.monotonic() > deadline_s:
                     return answer
             if time.monotonic() > deadline_s:
                 return await self.check()
