@@ -36,16 +36,14 @@ class Shortfall:
 
 
 def unplaced(node: Node) -> list[str]:
-    """Return the keys of the shared containers about which the policy was not asked.
+    """Return the keys of the shared containers that run, and about which the policy was not asked.
 
     Some should have exclusive CPUs: `shortfalls` returns those.
     """
     if node.released:
         return []
-    alive = (
-        each for each in node.containers.values() if each.is_owed_a_place and each.state is not ContainerState.EXITED
-    )
-    found = ((each.key, node.grants.get(each.key)) for each in alive)
+    running = (each for each in node.containers.values() if each.is_owed_a_place and each.state in MAY_RUN)
+    found = ((each.key, node.grants.get(each.key)) for each in running)
     return [key for key, grant in found if grant and not grant.exclusive]
 
 
