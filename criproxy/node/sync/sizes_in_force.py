@@ -28,8 +28,10 @@ AT_ONCE = 16
 async def follow_sizes(context: Context, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
     """Place the containers of a list again whose CPU or memory has changed, except those touched since the list.
 
+    Those with a call under way are left out, since the runtime may still report their former sizes.
+
     Returns:
-        Whether the runtime reported the sizes of all containers.
+        Whether the sizes of all other containers are known.
 
     Raises:
         RuntimeCallError: the runtime does not answer.
@@ -37,12 +39,16 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
     is_complete = True
     known = [item for item in items if _alive(context, item.id)]
     for some in batches(known, AT_ONCE):
+        before = [None if context.locks.busy(item.id) else _alive(context, item.id) for item in some]
         answers = await asyncio.gather(*(_reported(context, item.id) for item in some))
         is_complete &= None not in answers
-        for item, answer in zip(some, answers, strict=True):
+        for item, asked, answer in zip(some, before, answers, strict=True):
             container, reply = _alive(context, item.id), answer and answer[1]
-            if container and reply and not is_touched(item.id, item.pod_sandbox_id):
+            if container is None or reply is None or context.locks.busy(item.id):
+                continue
+            if container is asked and not is_touched(item.id, item.pod_sandbox_id):
                 _resized(context, container, reply)
+            is_complete &= container is asked or asked is None
     return is_complete
 
 

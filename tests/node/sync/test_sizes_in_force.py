@@ -18,7 +18,7 @@ from tests.node.reconcile.test_promotion import wrong
 from tests.node.test_bypassed_calls import Fragile, Placing
 from tests.node.test_kept import again, kept
 from tests.node.test_pod_level import resize_pod
-from tests.node.world import FAST, KEEPING, NO_EVENTS, NO_LOOKS, World, owner, sharer, situation
+from tests.node.world import FAST, KEEPING, NO_EVENTS, NO_LOOKS, Slow, World, owner, sharer, situation
 
 
 def asked_for(cpus: int) -> api.LinuxContainerResources:
@@ -55,6 +55,27 @@ async def test_a_container_that_shrank_while_the_runtime_could_not_ask(tmp_path:
 
         await world.until(lambda: world.controller.node.containers[shrunk].cpu_milli == 1000)
         assert len(world.owned()) == 1
+
+
+async def test_a_resize_that_the_runtime_is_at_is_not_taken_back(tmp_path: Path) -> None:
+    """The runtime still reports the size before it."""
+    slow = Slow()
+    settings = replace(NO_LOOKS, moves_created=False)
+    async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
+        grown = await world.run(owner("grown", 1))
+        await world.rested()
+        slow.hold("UpdateContainerResources")
+        resize = asyncio.create_task(world.client.update_container_resources(grown, asked_for(2)))
+        await slow.asked.wait()
+        assert world.controller.node.containers[grown].cpu_milli == 2000
+
+        world.controller.runtime_lost()
+        await world.controller.resync.again()
+        assert world.controller.node.containers[grown].cpu_milli == 2000
+        slow.let_go("UpdateContainerResources")
+        await resize
+
+        await world.poll(lambda: world.cpus(grown) == "1-2")
 
 
 async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path) -> None:
