@@ -55,6 +55,8 @@ RESERVED = frozenset({0})
 MEMORY_BYTES = 64 << 20
 CAPACITY_BYTES = 8 << 30
 REST_S = 60.0
+PLACED_S, UNPLACED = 2.0, "without having been placed"
+"""How soon who has no place gets one, if there is room, and what is said until then."""
 """Within this time all that is under way must have ended."""
 BARRIER_S = 60.0
 """How long a start waits for others to give up CPUs."""
@@ -337,13 +339,17 @@ class Scene(World):
 
     async def settled(self) -> dict[str, Any]:
         """What it prints when nothing is under way any more, as the command waits for that."""
-        deadline_s = time.monotonic() + REST_S
+        begun_s = time.monotonic()
+        deadline_s = begun_s + REST_S
         while True:
             asked = self.controller.ready and not self.controller.resync.error  # a runtime that restarts is asked again
             if asked and not self.busy():
                 answer = await self.check()
-                waits = self.mode() is BypassMode.ORDERED  # nobody moves before it is over
-                if waits or not answer["under_way"] or time.monotonic() > deadline_s:
+                if self.mode() is BypassMode.ORDERED:  # nobody moves before it is over
+                    return answer
+                is_due = self.mode() is BypassMode.OFF and not self.disk.full and time.monotonic() < begun_s + PLACED_S
+                waits = is_due and any(UNPLACED in text for text in answer["problems"])
+                if not (answer["under_way"] or waits) or time.monotonic() > deadline_s:
                     return answer
             if time.monotonic() > deadline_s:
                 return await self.check()
