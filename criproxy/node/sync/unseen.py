@@ -131,8 +131,9 @@ class PlacingSince:
             since_s = item.created_at / 1e9
             if since_s > self._begun_s and self.covers(item):
                 reply = await if_reported(context.runtime.container_status(item.id))
-                if reply and reply.status.started_at:
-                    note_ended(context, translate.listed(item), Kind.GONE, since_s, reply.status.finished_at / 1e9)
+                until_s = reply.status.finished_at / 1e9 if reply else time()  # it has been removed since the list
+                if reply is None or reply.status.started_at:
+                    note_ended(context, translate.listed(item), Kind.GONE, since_s, until_s)
             self._told.add(item.id)  # only now: if the runtime does not answer, it is asked again after the next list
 
     def _is_ours(self, item: api.Container) -> bool:

@@ -12,6 +12,7 @@ from time import time
 import asyncinotify
 import pytest
 
+from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.record import Kind
 from criproxy.model.text.notices import timestamp
@@ -291,6 +292,25 @@ async def test_one_that_has_ended_when_the_runtime_goes_away_during_the_look(
         await world.runtime.start()
 
         await world.controller.resync.again()
+
+        await told(world, past)
+
+
+async def test_one_that_is_removed_between_the_list_and_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list says that it has ended; the runtime does not know when any more."""
+    monkeypatch.setattr(unseen, "SETTLED_S", 3600.0)
+    async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
+        await placed_and_listed(world)
+        past = await run_past(world, owner("past"))
+        world.runtime.exit_container(past)
+        items = await world.direct.list_containers()
+        await world.direct.call(
+            "RemoveContainer", api.RemoveContainerRequest(container_id=past), api.RemoveContainerResponse
+        )
+
+        await world.controller._placing_since.tell_ended(items)
 
         await told(world, past)
 
