@@ -272,11 +272,12 @@ class Adoption:
 
         After a loss of the state, all are as they were placed, as far as is known.
         """
+        if self.placing_since.is_lost:
+            return
         node = self.context.state.node
-        for each in () if self.placing_since.is_lost else found:
-            key = each.item.id
-            if each.started_s and key in node.grants and not node.containers[key].missed and self._contested(key):
-                await self.context.state.apply(PlacesMissed((key,), each.started_s))
+        for key, started_s in ((each.item.id, each.started_s) for each in found if each.present.container.reservation):
+            if started_s and key in node.grants and not node.containers[key].missed and self._contested(key):
+                await self.context.state.apply(PlacesMissed((key,), started_s))
 
     def _pods(
         self, listed: Mapping[str, api.PodSandbox], parents: Mapping[str, str], totals: Mapping[str, int]

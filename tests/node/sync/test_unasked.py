@@ -8,6 +8,7 @@ import pytest
 
 from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import ContainerState
+from lab.kubelet import kubelet
 from tests.node.sync.test_unseen import known, told
 from tests.node.world import NO_EVENTS, NO_LOOKS, Slow, World, cut, owner, sharer
 
@@ -184,6 +185,23 @@ async def test_who_is_made_after_its_place_was_given_away_is_told(world: World, 
     await world.until(lambda: world.cpus(late) == "2" and known(world, late).missed is None)
     text, _ = await told(world, late)
     assert text.startswith(f"it ran without having been placed from {await started(world, late)} to ")
+
+
+async def test_who_is_no_kubelets_does_not_count_as_placed_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the CPUs of others, and criproxy has never had a place for it."""
+    owned = await world.run(owner("owner"))
+    await world.stop_criproxy()
+    monkeypatch.setattr(kubelet, "_pod_labels", lambda _: {})
+    world.kubelet._client = world.direct
+    other = await world.run(sharer("other"))
+
+    await world.start_criproxy()
+
+    await world.poll(lambda: (world.cpus(other), world.cpus(owned)) == (FREE, "1"))
+    assert known(world, other).missed is None
+    assert world.counters.unplaced_s == 0
 
 
 async def test_who_starts_where_it_belongs_is_not_told(world: World) -> None:
