@@ -55,9 +55,9 @@ RESERVED = frozenset({0})
 MEMORY_BYTES = 64 << 20
 CAPACITY_BYTES = 8 << 30
 REST_S = 60.0
+"""Within this time all that is under way must have ended."""
 PLACED_S, UNPLACED = 2.0, "without having been placed"
 """How soon who has no place gets one, if there is room, and what is said until then."""
-"""Within this time all that is under way must have ended."""
 BARRIER_S = 60.0
 """How long a start waits for others to give up CPUs."""
 OPTIONS = {

@@ -3,7 +3,7 @@
 import errno
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -276,16 +276,21 @@ async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> No
         assert text.endswith("; it ended before criproxy saw it")
 
 
+async def ended_and_listed(world: World) -> tuple[str, Sequence[api.Container]]:
+    """A container that ran past criproxy and has ended, and a list of the runtime that says so."""
+    await placed_and_listed(world)
+    past = await run_past(world, owner("past"))
+    world.runtime.exit_container(past)
+    return past, await world.direct.list_containers()
+
+
 async def test_one_that_has_ended_when_the_runtime_goes_away_during_the_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told when the runtime is back, as it was not yet."""
     monkeypatch.setattr(unseen, "SETTLED_S", 3600.0)
     async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
-        await placed_and_listed(world)
-        past = await run_past(world, owner("past"))
-        world.runtime.exit_container(past)
-        items = await world.direct.list_containers()
+        past, items = await ended_and_listed(world)
         await world.runtime.stop()
         with pytest.raises(RuntimeCallError):
             await world.controller._placing_since.tell_ended(items)
@@ -302,10 +307,7 @@ async def test_one_that_is_removed_between_the_list_and_the_look(
     """The list says that it has ended; the runtime does not know when any more."""
     monkeypatch.setattr(unseen, "SETTLED_S", 3600.0)
     async with World(tmp_path, NO_EVENTS, UNTIL_ASKED) as world:
-        await placed_and_listed(world)
-        past = await run_past(world, owner("past"))
-        world.runtime.exit_container(past)
-        items = await world.direct.list_containers()
+        past, items = await ended_and_listed(world)
         await world.direct.call(
             "RemoveContainer", api.RemoveContainerRequest(container_id=past), api.RemoveContainerResponse
         )
