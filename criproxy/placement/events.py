@@ -86,6 +86,11 @@ class ContainerExited(_About):
     """When, in seconds since the epoch, if that is known to have been earlier; 0: now."""
 
 
+def happened_s(event: object, at_s: float) -> float:
+    """Return when what *event* tells has happened, if it was decided about at *at_s*; in seconds since the epoch."""
+    return (event.ended_s if isinstance(event, ContainerExited) else 0.0) or at_s
+
+
 class ContainerGone(_About):
     """The container was removed, or its create failed."""
 

@@ -105,8 +105,7 @@ class Promotions:
 
     def _may_try(self) -> bool:
         state, error = self.context.state, self.context.persister.error
-        is_bypassed = state.bypassed or state.is_passing
-        return error is None and not is_bypassed and not state.node.released and self.is_ready()
+        return error is None and not state.places_nobody and not state.node.released and self.is_ready()
 
     async def _try_all(self, node: Node) -> None:
         state, wanted = self.context.state, self.context.settings.promote

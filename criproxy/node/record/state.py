@@ -231,6 +231,11 @@ class NodeState:
         await self.flush()
         return await self._persister.read(since, after, without, namespace)
 
+    @property
+    def places_nobody(self) -> bool:
+        """Whether a bypass is on, so that the policy is not asked."""
+        return self.bypassed or self.is_passing
+
     async def changed(self) -> None:
         """Wait for the next change of the node, or of what is known about it."""
         self._is_awaited = True
@@ -301,8 +306,7 @@ class NodeState:
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
             self._counters.decisions[events.kind_of(one.event)] += 1
-            ended_s = one.event.ended_s if isinstance(one.event, events.ContainerExited) else 0.0
-            self._counters.unplaced_s += unplaced_s(one.before, decision.node, ended_s or one.at_s)
+            self._counters.unplaced_s += unplaced_s(one.before, decision.node, events.happened_s(one.event, one.at_s))
         if events.can_be_refused(one.event):
             self._counters.decision_times.add(one.took_s)
 
@@ -321,13 +325,12 @@ class NodeState:
 
 def _ends_a_mark(one: Step, after: Node) -> bool:
     """Whether the event of *one* has placed a container that had not been placed, or is about the end of one."""
-    if isinstance(one.event, events.PolicyChanged):
-        return True
-    key = (
-        one.event.key if isinstance(one.event, events.Promoted | events.ContainerExited | events.ContainerGone) else ""
-    )
-    before = one.before.containers.get(key)
-    return before is not None and before.missed is not None and after.containers.get(key) is not before
+    match one.event:
+        case events.Promoted(key) | events.ContainerExited(key) | events.ContainerGone(key):
+            before = one.before.containers.get(key)
+            return bool(before and before.missed) and after.containers.get(key) is not before
+        case event:
+            return isinstance(event, events.PolicyChanged)
 
 
 def _bypassed(event: events.Event) -> events.Event:

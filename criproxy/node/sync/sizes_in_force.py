@@ -37,18 +37,20 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
         RuntimeCallError: the runtime does not answer.
     """
     is_complete = True
-    known = [item for item in items if _alive(context, item.id)]
-    for some in batches(known, AT_ONCE):
-        before = [None if context.locks.busy(item.id) else _alive(context, item.id) for item in some]
-        answers = await asyncio.gather(*(_reported(context, item.id) for item in some))
-        is_complete &= None not in answers
-        for item, asked, answer in zip(some, before, answers, strict=True):
-            container, reply = _alive(context, item.id), answer and answer[1]
-            if container is None or reply is None or context.locks.busy(item.id):
+    for some in batches(items, AT_ONCE):
+        known = ((item, _alive(context, item.id)) for item in some)
+        asked = [(item, one) for item, one in known if one and not context.locks.busy(item.id)]
+        answers = await asyncio.gather(*(_reported(context, item.id) for item, _ in asked))
+        for (item, container), answer in zip(asked, answers, strict=True):
+            now, reply = _alive(context, item.id), answer and answer[1]
+            if answer is None:
+                is_complete = False
+            elif now is None or reply is None or context.locks.busy(item.id):
                 continue
-            if container is asked and not is_touched(item.id, item.pod_sandbox_id):
+            elif now is not container:
+                is_complete = False  # the answer may be from before that change
+            elif not is_touched(item.id, item.pod_sandbox_id):
                 _resized(context, container, reply)
-            is_complete &= container is asked or asked is None
     return is_complete
 
 

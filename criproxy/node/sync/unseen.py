@@ -246,5 +246,5 @@ class Newcomers:
             self._new = set()
             await asyncio.sleep(SETTLED_S)
             known = state.node.containers.keys() | state.node.pods.keys()
-            if new - known and not (state.bypassed or state.passes_all):
+            if new - known and not state.places_nobody:
                 await self._compare()

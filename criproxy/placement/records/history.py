@@ -52,8 +52,8 @@ def entries_of(before: Node, event: Event, decision: Decision, at_s: float = 0.0
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
             why = tuple([each for each in decision.sentences if not isinstance(each, AboutQuota)])
-            ended_s = event.ended_s if isinstance(event, events.ContainerExited) else 0.0
-            yield from _ended(before, after, before.containers[key], "it was removed", why, ended_s or at_s)
+            ended_s = events.happened_s(event, at_s)
+            yield from _ended(before, after, before.containers[key], "it was removed", why, ended_s)
         case events.PodStopped(key) | events.PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", (), at_s)
