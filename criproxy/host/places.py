@@ -21,7 +21,7 @@ _CLASSES = {"/dev/dri": "drm", "/dev/accel": "accel"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known about the place of a card; see `devices.cards.Card`."""
+    """What is known about the place of a card; see `devices.classes.cards.Card`."""
 
     pci: str = ""
     bridges: tuple[str, ...] = ()
@@ -35,29 +35,26 @@ class Folder:
 
     path: Path
     """Directory of the device itself, with links resolved."""
+    near: Path
+    """The nearest directory, itself or a parent, that has a NUMA node; itself if none has."""
     address: str = ""
     """Address of the PCI function, if known beforehand."""
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files to read for `place`."""
-        return tuple(self._place / name for name in ("numa_node", "local_cpulist", "uevent"))
+        return tuple(self.near / name for name in ("numa_node", "local_cpulist", "uevent"))
 
     def place(self, texts: Sequence[str]) -> Place:
         """Return the place according to *texts*, the contents of `files`."""
         numa_node, local_cpus, uevent = texts
         names = [each.name for each in (self.path, *self.path.parents)]
-        bridges = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
-        own = self._place.name
+        functions = [name for name in names if _ADDRESS.fullmatch(name) or _ROOT.fullmatch(name)]
+        own = self.near.name
         pci = self.address or _slot(uevent) or (own if _ADDRESS.fullmatch(own) else "")
         node = number_of(numa_node)
-        leading = tuple(name for name in reversed(bridges) if name != pci)
-        return Place(pci, leading, -1 if node is None else node, _cpus(local_cpus))
-
-    @property
-    def _place(self) -> Path:
-        """The nearest directory, itself or a parent, that has a NUMA node."""
-        return next((each for each in (self.path, *self.path.parents) if (each / "numa_node").exists()), self.path)
+        bridges = tuple(name for name in reversed(functions) if name != pci)
+        return Place(pci, bridges, -1 if node is None else node, _cpus(local_cpus))
 
 
 def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:
@@ -68,8 +65,11 @@ def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | N
         address: Address of its PCI function; empty if only the nodes are known.
         nodes: Paths such as /dev/dri/card0.
     """
-    found = (folder for folder in _folders(host_root, address, nodes) if folder.is_dir())
-    return next((Folder(folder.resolve(), address) for folder in found), None)
+    found = next((folder.resolve() for folder in _folders(host_root, address, nodes) if folder.is_dir()), None)
+    if found is None:
+        return None
+    near = next((each for each in (found, *found.parents) if (each / "numa_node").exists()), found)
+    return Folder(found, near, address)
 
 
 def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Path]:
@@ -79,9 +79,9 @@ def _folders(host_root: Path, address: str, nodes: Iterable[str]) -> Iterator[Pa
     for path in nodes:
         yield from _by_number(host_root, path)
         folder, name = split(path)
-        for kind in [_CLASSES[folder]] if folder in _CLASSES else entries(host_root / "sys/class"):
-            if folder in _CLASSES or folder == "/dev":
-                yield host_root / "sys/class" / kind / name / "device"
+        of_folder = [_CLASSES[folder]] if folder in _CLASSES else []
+        for kind in entries(host_root / "sys/class") if folder == "/dev" else of_folder:
+            yield host_root / "sys/class" / kind / name / "device"
 
 
 def _by_number(host_root: Path, path: str) -> Iterator[Path]:

@@ -1,8 +1,11 @@
 """The accelerators of a machine, as its device nodes and drivers show them."""
 
 import json
+from collections.abc import Iterable, Mapping
 from os import mkfifo
 from pathlib import Path
+from shutil import rmtree
+from types import MappingProxyType
 
 import pytest
 
@@ -137,6 +140,24 @@ def test_a_firmware_that_says_nothing(tmp_path: Path) -> None:
     (card,) = find_cards([NVIDIA], tmp_path)["nvidia"].cards
 
     assert (card.numa_node, card.local_cpus) == (-1, frozenset())
+
+
+def test_a_card_that_vanishes_during_a_scan(tmp_path: Path) -> None:
+    """It counts in that scan, with what was read of it; bridges have a NUMA node, too."""
+    write(tmp_path / "dev/npu0")
+    path = "pci0000:80/0000:80:01.0/0000:81:00.0"
+    bridge(tmp_path, "sys/bus/pci/devices/0000:80:01.0", "pci0000:80/0000:80:01.0", 3)
+    bridge(tmp_path, "sys/class/npu/npu0/device", path, 3)
+
+    class Unplugged(DriverFiles):
+        def read(self, paths: Iterable[Path], cards: Mapping[Path, str] = MappingProxyType({})) -> list[str]:
+            texts = DriverFiles.read(self, paths, cards)
+            rmtree(tmp_path / "sys/devices" / path)
+            return texts
+
+    (card,) = find_cards([ALI], tmp_path, Unplugged())["ali-npu"].cards
+
+    assert (card.pci, card.numa_node, card.bridges) == ("0000:81:00.0", 3, ("pci0000:80", "0000:80:01.0"))
 
 
 def test_files_of_a_card_that_hang(tmp_path: Path) -> None:
