@@ -9,6 +9,7 @@ texts, and what is a number to one program and another number to the next is a m
 
 import re
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 import yaml
@@ -240,9 +241,10 @@ def read_plain(text: str) -> str | int | float | bool | None:
     if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text):
         return _integer(text)
     if len(text) <= 2 * MAX_DIGITS and _FLOAT.fullmatch(text):
-        if _INTEGER.fullmatch(text):
+        number = float(text)
+        if isinf(number) or _INTEGER.fullmatch(text):
             raise ValueError(f"the number {text} is too large")
-        return float(text)
+        return number
     return text
 
 

@@ -87,6 +87,7 @@ def test_places() -> None:
         pytest.param("a: 010\n", "1:4: a number must not begin with 0", id="octal"),
         pytest.param("a: -08\n", "1:4: a number must not begin with 0", id="octal-that-is-none"),
         pytest.param("a: " + "9" * 19, f"1:4: the number {'9' * 19} is too large", id="huge-number"),
+        pytest.param("a: -1e999", "1:4: the number -1e999 is too large", id="infinite-number"),
         pytest.param("a: &x [*x]\n", "1:4: nested deeper than 32 levels", id="contains-itself"),
         pytest.param("a: {b: &x 1}\nc: *y\n", "2:4: *y refers to &y, but nothing above", id="no-anchor"),
         pytest.param("[" * 100 + "]" * 100, "1:33: nested deeper than 32 levels", id="deep"),

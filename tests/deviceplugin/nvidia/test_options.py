@@ -51,6 +51,7 @@ MPS = "flags: {mpsRoot: /m, migStrategy: %s}\nsharing: {mps: {resources: [{name:
             "flags.gfd.sleepInterval: invalid duration; write a number with a unit, such as 60s or 1h30m, or infinite",
             id="duration",
         ),
+        pytest.param("flags: {gfd: {sleepInterval: 1e999}}", "the number 1e999 is too large", id="infinite-duration"),
         pytest.param(
             "resources: {gpus: [{name: gpu}]}", "the option 'resources.gpus[0].pattern' is missing", id="pattern"
         ),
