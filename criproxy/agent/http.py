@@ -19,7 +19,7 @@ from criproxy import __version__
 from criproxy.agent import QUERIES, QUERY_PATH, TOKEN_HEADER, VERSION_HEADER
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError, UsageError, reason_of
-from criproxy.process.control_client import request_of
+from criproxy.process.control_protocol import request_of
 from criproxy.process.failures import Failures
 from criproxy.process.http.address import Address
 from criproxy.process.http.server import HttpServer, Sources, closing

@@ -1,6 +1,5 @@
-"""The only client of the daemon's control socket, and the options that say where a daemon and its state are."""
+"""The commands' client of the daemon's control socket, and the options that say where a daemon and its state are."""
 
-import json
 import os
 import select
 import socket
@@ -15,6 +14,7 @@ import click
 
 from criproxy.cli.options import PathOption
 from criproxy.errors import CriproxyError, UsageError, reason_of
+from criproxy.process.control_protocol import answer_of, request_of
 
 TIMEOUT_S = 30.0
 PATIENCE_S = 5.0
@@ -64,17 +64,17 @@ Daemon = str | RemoteDaemon
 
 
 def ask(
-    path: Daemon,
+    daemon: Daemon,
     command: str,
     arguments: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
     *,
     notes_delay: bool = True,
 ) -> Any:  # noqa: ANN401 - JSON
-    """Send *command* to the daemon that listens on *path* and return its result.
+    """Send *command* to *daemon* and return its result.
 
     Args:
-        path: of the control socket; or the daemon of another machine, which has limits of its own.
+        daemon: the path of its control socket; or the daemon of another machine, which has limits of its own.
         command: its name.
         arguments: those of the command.
         timeout_s: how long to wait for an answer.
@@ -85,26 +85,25 @@ def ask(
         NoDaemon: there is no answer within *timeout_s*.
         CriproxyError: the daemon refuses the request.
     """
-    if not isinstance(path, str):
-        return path.ask(command, arguments or {})
-    request = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
-    was_asked = False
+    if not isinstance(daemon, str):
+        return daemon.ask(command, arguments or {})
+    request, was_asked = request_of(command, arguments or {}), False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(timeout_s)
-            sock.connect(path)
+            sock.connect(daemon)
             sock.sendall(request)
             was_asked = True
             if notes_delay:
-                sock.settimeout(_wait(sock, path, timeout_s))
+                sock.settimeout(_wait(sock, daemon, timeout_s))
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
         is_denied, is_gone = isinstance(error, PermissionError), isinstance(error, FileNotFoundError)
-        is_removed = is_gone and _is_listening(path)
-        text = _REMOVED.format(path) if is_removed else _explain(path, error, timeout_s)
+        is_removed = is_gone and _is_listening(daemon)
+        text = _REMOVED.format(daemon) if is_removed else _explain(daemon, error, timeout_s)
         raise NoDaemon(text, was_asked=was_asked, is_denied=is_denied, is_removed=is_removed) from error
-    return _result(path, line)
+    return _result(daemon, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +249,14 @@ def _no_socket(path: str) -> str:
 
 def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
-        answer = json.loads(line)
+        answer = answer_of(line)
     except ValueError as error:
-        text = f"the process listening on {path} is not a criproxy daemon, or it has exited: its answer is not JSON"
+        text = f"the process listening on {path} is not a criproxy daemon, or it has exited: {error}"
         if line[3:4] in (b"\x04", b"\x07") and line[5:9] == bytes(4):  # SETTINGS or GOAWAY of HTTP/2
             text = f"{path} is a CRI socket, such as criproxy has for the kubelet; name the daemon's control socket"
             text = f"{text} with --control-socket, such as {DEFAULT_CONTROL_SOCKET}"
         raise NoDaemon(text, was_asked=True) from error
-    if "error" in answer:
-        wrong_use = answer.get("exit_status") == UsageError.exit_status
-        raise (UsageError if wrong_use else CriproxyError)(answer["error"])
-    return answer["result"]
+    if "result" in answer:
+        return answer["result"]
+    wrong_use = answer.get("exit_status") == UsageError.exit_status
+    raise (UsageError if wrong_use else CriproxyError)(answer["error"])

@@ -4,16 +4,14 @@ The commands have a client of their own, `cli.client`, whose errors tell people 
 """
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.process.control_protocol import answer_of, request_of
 
-WRONG_USE = 2
-"""The exit status in the answer to an invalid request."""
 LONGEST_ANSWER_BYTES = 1 << 20
 
 
@@ -96,11 +94,6 @@ async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
     return await reader.readline()
 
 
-def request_of(command: str, arguments: Mapping[str, Any]) -> bytes:
-    """Return the line that sends a command."""
-    return json.dumps({"command": command, "arguments": dict(arguments)}).encode() + b"\n"
-
-
 def result_of(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     """Return the result in the *line* with which the daemon on *path* has answered.
 
@@ -109,13 +102,13 @@ def result_of(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
         DaemonRefuses: the answer is an error.
     """
     try:
-        answer = json.loads(line)
-        if "result" in answer:
-            return answer["result"]
-        unknown = answer.get("unknown_command") is True
-        raise DaemonRefuses(str(answer["error"]), wrong=answer.get("exit_status") == WRONG_USE, unknown=unknown)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error!r}") from error
+        answer = answer_of(line)
+    except ValueError as error:
+        raise NoDaemon(f"the process listening on {path} is not a criproxy daemon: {error}") from error
+    if "result" in answer:
+        return answer["result"]
+    wrong, unknown = answer.get("exit_status") == UsageError.exit_status, answer.get("unknown_command") is True
+    raise DaemonRefuses(answer["error"], wrong=wrong, unknown=unknown)
 
 
 @contextmanager

@@ -153,12 +153,22 @@ def test_a_socket_for_cri_is_named(tmp_path: Path, frame: bytes) -> None:
     )
 
 
-@pytest.mark.parametrize("answer", [b"", b"hello\n"])
-def test_an_answer_that_is_none(tmp_path: Path, answer: bytes) -> None:
-    """Whatever else listens there."""
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(b"", "not JSON", id="ends"),
+        pytest.param(b"hello\n", "not JSON", id="text"),
+        pytest.param(b"[" * 100_000 + b"\n", "not JSON", id="deep"),
+        pytest.param(b'{"QMP": {}}\n', "neither a result nor an error", id="another-protocol"),
+        pytest.param(b'{"error": {"code": 1}}\n', "neither a result nor an error", id="json-rpc"),
+        pytest.param(b"5\n", "neither a result nor an error", id="number"),
+    ],
+)
+def test_another_program_is_no_daemon(tmp_path: Path, answer: bytes, reason: str) -> None:
+    """Whatever it answers: queries then show the state on disk."""
     path = tmp_path / "control.sock"
 
-    with daemon(path, lambda: None, answer), pytest.raises(NoDaemon, match="its answer is not JSON"):
+    with daemon(path, lambda: None, answer), pytest.raises(NoDaemon, match=f"its answer .*{reason}"):
         ask(str(path), "bypass", timeout_s=LIMIT_S)
 
 

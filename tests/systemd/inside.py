@@ -32,7 +32,7 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.text.plain import to_plain
 from criproxy.node.cgroups import Cgroups
 from criproxy.nri import api_pb2 as nri
-from criproxy.process.control_client import request_of
+from criproxy.process.control_protocol import request_of
 from lab.containerd.containerd import IMAGE, PrivateContainerd
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.controls.cgroups import Cgroup

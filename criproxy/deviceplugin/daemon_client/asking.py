@@ -13,9 +13,9 @@ from criproxy.process.control_client import (
     DaemonRefuses,
     NoDaemon,
     no_daemon_errors,
-    request_of,
     result_of,
 )
+from criproxy.process.control_protocol import request_of
 from criproxy.process.tasks import in_full
 
 REPORT_TIMEOUT_S = 2.0
