@@ -45,17 +45,17 @@ def create_request(pod: nri.PodSandbox, container: nri.Container) -> cri.CreateC
     for key, value in container.annotations.items():
         if of_pod.get(key) != value:
             config.annotations[key] = value
-    attempt = config.annotations.get(RESTARTS, "0")
+    attempt = container.annotations.get(RESTARTS, "0")
     config.metadata.name = container.name
     config.metadata.attempt = int(attempt) if attempt.isdecimal() and len(attempt) < 10 else 0
-    variable, mount, node = config.envs.add, config.mounts.add, config.devices.add
+    add_env, add_mount, add_device = config.envs.add, config.mounts.add, config.devices.add
     for each in container.env:
         key, _, value = each.partition("=")
-        variable(key=key, value=value.encode())
+        add_env(key=key, value=value.encode())
     for found in container.mounts:
-        mount(container_path=found.destination, host_path=found.source)
+        add_mount(container_path=found.destination, host_path=found.source)
     for device in container.linux.devices:
-        node(container_path=device.path, host_path=device.path)
+        add_device(container_path=device.path, host_path=device.path)
     config.labels.update(container.labels)
     resources = config.linux.resources
     _to_cri(resources, container.linux.resources)
@@ -152,9 +152,12 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 
 
 def _mounts(before: Iterable[nri.Mount], kept: Collection[tuple[str, str]]) -> Iterator[nri.Mount]:
-    """Yield the changes of mounts: of several at one place, NRI removes all, so those that stay are added again."""
+    """Yield a removal for each place where a mount is not *kept*: NRI removes all there, so the others are added again.
+
+    Mounts that are only in *kept* are not sent: the controller adds none.
+    """
     mounts = [*before]
-    for path in {each.destination for each in mounts if (each.destination, each.source) not in kept}:
+    for path in dict.fromkeys(each.destination for each in mounts if (each.destination, each.source) not in kept):
         yield nri.Mount(destination=f"-{path}")
         yield from (each for each in mounts if each.destination == path and (path, each.source) in kept)
 
@@ -162,17 +165,18 @@ def _mounts(before: Iterable[nri.Mount], kept: Collection[tuple[str, str]]) -> I
 def _devices(
     before: Iterable[cri.Device], after: Iterable[cri.Device], device_of: DeviceOf
 ) -> Iterator[nri.LinuxDevice]:
+    """Yield removals, then additions; a node whose path in the container stays is not sent, whatever else differs."""
     had, has = ({each.container_path: each for each in devices} for devices in (before, after))
-    for path in had.keys() - has.keys():
-        yield nri.LinuxDevice(path=f"-{path}")
-    for path in has.keys() - had.keys():
-        kind, major, minor = device_of(has[path].host_path)
-        yield nri.LinuxDevice(path=path, type=kind, major=major, minor=minor)
+    yield from (nri.LinuxDevice(path=f"-{path}") for path in had if path not in has)
+    for path, device in has.items():
+        if path not in had:
+            kind, major, minor = device_of(device.host_path)
+            yield nri.LinuxDevice(path=path, type=kind, major=major, minor=minor)
 
 
 def _env(before: Iterable[cri.KeyValue], after: Iterable[cri.KeyValue]) -> list[nri.KeyValue]:
     """Return the changes of variables; of several with one name, the last one counts in a process."""
     had, has = ({each.key: each.value for each in envs} for envs in (before, after))
-    gone = [nri.KeyValue(key=f"-{key}") for key in had.keys() - has.keys()]
+    gone = [nri.KeyValue(key=f"-{key}") for key in had if key not in has]
     new = ((key, value) for key, value in has.items() if had.get(key) != value)
     return gone + [nri.KeyValue(key=key, value=value.decode()) for key, value in new]
