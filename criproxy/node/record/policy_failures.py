@@ -24,14 +24,10 @@ class PolicyFailed(Fault):
 
 @dataclass(slots=True)
 class GuardedStep:
-    """One step by a policy; if the policy fails at an event that cannot be refused, the fallback policy decides.
+    """`step` may run in a thread; `report` counts and logs its failures on the event loop, to which those belong."""
 
-    `step` may run in a thread. `report` counts and logs its failures on the event loop, to which counters, failures
-    and the log belong.
-    """
-
-    _raised: int = 0
-    """How often the policy raised an exception that policies must not raise."""
+    _raised: bool = False
+    """Whether the policy raised an exception that policies must not raise."""
     _faults: int = 0
     """How many of its answers broke a rule."""
     _texts: list[str] = field(default_factory=list)
@@ -57,19 +53,19 @@ class GuardedStep:
         except Exception as error:
             if isinstance(error, Refused) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
-            self._raised += 1
-            if isinstance(error, PolicyFault):
-                self._faults += 1
-                self._texts.append(str(error))
+            self._raised, self._faults = True, int(isinstance(error, PolicyFault))
+            text = str(error) if isinstance(error, CriproxyError) else repr(error)
             if not can_be_refused(event) and not is_new:
-                self._texts.append(f"the policy failed{_about(node, event)}, and no container moved: {error!r}")
+                self._texts.append(f"the policy failed{_about(node, event)}, and no container moved: {text}")
                 self._unmoved = kind_of(event), error
                 return step(node, event, Fallback(options_of(policy)))
+            if isinstance(error, PolicyFault):
+                self._texts.append(text)
             if isinstance(error, CriproxyError):
                 raise
-            raise PolicyFailed(f"the policy failed: {error!r}") from error
+            raise PolicyFailed(f"the policy failed: {text}") from error
         if decision.faults:
-            self._faults += len(decision.faults)
+            self._faults = len(decision.faults)
             self._texts.append(f"the policy failed{_about(node, event)}: {decision.faults[0]}")
         return decision
 

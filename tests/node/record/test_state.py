@@ -17,6 +17,7 @@ from criproxy.node.counters import Counters
 from criproxy.node.record import state
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.state import NodeState
+from criproxy.placement.checked_policy import PolicyFault
 from criproxy.placement.events import (
     ContainerCreating,
     ContainerGone,
@@ -196,6 +197,31 @@ async def test_events_wait_in_order_while_the_whole_node_is_worked_out(monkeypat
     assert manager.submit(creating("next")).done()
     await manager.flush()
     assert [type(event) for event in heard] == [ContainerCreating, PolicyChanged, ContainerGone, ContainerCreating]
+    await manager.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(RuntimeError("no idea"), "RuntimeError('no idea')", id="exception"),
+        pytest.param(PolicyFault("CPU 1 has two owners"), "CPU 1 has two owners", id="invalid-answer"),
+    ],
+)
+async def test_a_policy_that_fails_at_what_has_happened_is_reported_once(error: Exception, reason: str) -> None:
+    """One sentence says what it was, and that no container moved."""
+
+    class Broken(StaticPolicy):
+        def place(self, node: Node, container: Container) -> Change:
+            raise error
+
+    manager, _, _ = await quiet()
+    await done(manager, creating("main", 1000))
+    manager.policy = Broken(STATIC.options)
+
+    await done(manager, PolicyChanged(apply_all=True))
+
+    told = [(failure.text, failure.times) for failure in manager._failures.recent()]
+    assert told == [(f"the policy failed (policy_changed), and no container moved: {reason}", 1)]
     await manager.close()
 
 
