@@ -67,15 +67,15 @@ class CpuBurst:
         return {"cpuBurst": (self._root / "sys/fs/cgroup/cpu" / BURST).exists()}
 
     def _write(self, id: str, cgroup: str, burst_us: int) -> list[str]:
-        """Set *burst_us*; before the first time, store what there was."""
+        """Set *burst_us*; before the first time, store what there was, which may fail as `Journal.keep_former` does."""
         group = group_at(self._root, cgroup)
         if not group or group.unified:
             return []
-        folder = self._root / "sys/fs/cgroup/cpu" / cgroup.lstrip("/")
+        folder = group.folder("cpu")
         path = f"{folder}/{BURST}"
         try:
             now, quota_us = number_of(read(path)), number_of(read(f"{folder}/{QUOTA}"))
-            wanted = min(burst_us, quota_us) if quota_us and quota_us > 0 else 0
+            wanted = min(burst_us, max(quota_us or 0, 0))
             if self._journal.former_of(id, self.field) is None:
                 self._journal.keep_former(id, self.field, now or 0)
             if now != wanted:
@@ -83,7 +83,7 @@ class CpuBurst:
                 write(path, str(wanted))
             self._set[id] = wanted
         except OSError as error:
-            if error.errno == errno.ENODEV or not folder.exists():
+            if error.errno == errno.ENODEV or not Path(folder).exists():
                 return []  # the container has ended, or has not begun
             return [f"{path}: {reason_of(error)}"]
         return []

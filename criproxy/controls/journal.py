@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, reason_of
 from criproxy.host.files import read_text
 from criproxy.model.controls import ContainerControls
 from criproxy.model.text.plain import from_plain, to_plain
@@ -115,11 +115,15 @@ class Journal:
         It goes with the controls of the container that *part* has applied, see `keep_containers`.
 
         Raises:
-            OSError: the disk fails; nothing is changed.
+            CriproxyError: the disk fails; nothing is changed.
         """
         with self._lock:
             former = {**self.former.get(id, {}), part: value}
-            self._write(self.containers, {**self.former, id: former}, [_line(id, former=former)])
+            try:
+                self._write(self.containers, {**self.former, id: former}, [_line(id, former=former)])
+            except OSError as error:
+                file = self.directory / CONTAINERS
+                raise CriproxyError(f"what was there before cannot be stored in {file}: {reason_of(error)}") from error
 
     def _write(
         self, containers: dict[str, ContainerControls], former: dict[str, dict[str, Any]], lines: list[str]

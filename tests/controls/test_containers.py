@@ -248,6 +248,19 @@ async def test_what_is_not_stored_is_not_applied(tmp_path: Path) -> None:
         assert node.bursts == "10 0 0"
 
 
+def test_what_was_there_before_is_stored_or_nothing_is_written(node: Node) -> None:
+    """The error names the file in which it could not be stored, and not that of the cgroup."""
+    journal, wanted = node.controls._journal, ContainerControls(cgroup="/a", burst_us=10)
+    journal.keep_containers({"a": wanted})
+    stored = node.state / CONTAINERS
+    stored.unlink()
+    stored.mkdir()
+
+    with pytest.raises(CriproxyError, match=f"what was there before cannot be stored in {stored}: Is a directory"):
+        CpuBurst(node.tree.root, journal).apply("a", wanted, None)
+    assert node.bursts == "0 0 0"
+
+
 async def test_a_container_whose_file_hangs_keeps_no_other_waiting(node: Node) -> None:
     """It is named, and gets its value when its file answers again."""
     pipe = node.tree.root / "sys/fs/cgroup/cpu/a/cpu.cfs_burst_us"
