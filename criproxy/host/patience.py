@@ -8,7 +8,6 @@ may be another file by then.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from threading import Lock, Thread
 from time import monotonic
@@ -23,7 +22,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1800.0
 
 
 class Hangs(CriproxyError):
-    """A read has not finished in time; it may do so later."""
+    """A read has not finished in time, or cannot begin; it may do so later."""
 
 
 @dataclass(slots=True)
@@ -33,7 +32,7 @@ class _Read:
     future: "Future[Any]"
     started_s: float
     hangs_since_s: float | None = None
-    """When the first caller gave up waiting; None if none has."""
+    """When it began, or the first attempt before it that hung, too; None if no caller has given up waiting."""
     pause_s: float = FIRST_PAUSE_S
 
 
@@ -57,7 +56,7 @@ class Patience:
         """Return what *work* returns, or raise what it raises; concurrent callers with the same *name* share one read.
 
         Raises:
-            Hangs: The read has not finished after *timeout_s*; immediately if it is known to hang.
+            Hangs: The read has not finished after *timeout_s*; immediately if it is known to hang, or cannot begin.
         """
         future = self.begin(name, work)
         try:
@@ -76,20 +75,23 @@ class Patience:
         """Start a read, for `result`.
 
         Raises:
-            Hangs: The read is known to hang.
+            Hangs: The read is known to hang, or there is no thread for it.
         """
         with self._lock:
             before, now_s = self._reads.get(name), self.clock()
-            if before and before.hangs_since_s is None:
-                return before.future
-            if before and now_s - before.started_s < before.pause_s:
-                raise _hangs_error(name, now_s - (before.hangs_since_s or now_s))
             read = _Read(Future(), now_s)
             if before:
+                if before.hangs_since_s is None:
+                    return before.future
+                if now_s - before.started_s < before.pause_s:
+                    raise _hangs_error(name, now_s - before.hangs_since_s)
                 read.hangs_since_s, read.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
             read.future.set_running_or_notify_cancel()  # it continues even if callers stop waiting
-            self._reads[name] = read
-        Thread(target=self._run, args=(name, read, work), name=f"look at {name}", daemon=True).start()
+            try:
+                Thread(target=self._run, args=(name, read, work), name=f"look at {name}", daemon=True).start()
+            except RuntimeError as error:
+                raise Hangs(f"{name} cannot be read: {error}") from error
+            self._reads[name] = read  # the thread removes it, which needs the lock
         if read.hangs_since_s is not None:  # the next caller gets the result if it has finished
             raise _hangs_error(name, now_s - read.hangs_since_s)
         return read.future
@@ -98,19 +100,19 @@ class Patience:
         """Return the result of a read that was started; raises as `wait` does."""
         try:
             return future.result(timeout_s)
-        except FutureTimeout:
+        except TimeoutError:
             if future.done():
                 return future.result()  # as in `wait`
             raise self._record_timeout(name, future, timeout_s) from None
 
-    def silent(self, name: str) -> bool:
+    def mark_silent(self, name: str) -> bool:
         """Record that something awaited elsewhere hangs; return whether that is new."""
         with self._lock:
             now_s, is_news = self.clock(), name not in self._reads
             self._reads.setdefault(name, _Read(Future(), now_s, now_s))
         return is_news
 
-    def back(self, name: str) -> None:
+    def mark_answered(self, name: str) -> None:
         """Record that it has answered."""
         with self._lock:
             self._reads.pop(name, None)

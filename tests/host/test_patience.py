@@ -15,7 +15,7 @@ class Clock:
     """Seconds that pass when a test says so."""
 
     def __init__(self) -> None:
-        self.now_s = 100.0
+        self.now_s = 0.0
 
     def __call__(self) -> float:
         """Now."""
@@ -113,6 +113,17 @@ async def test_no_thread_that_hangs_is_waited_for_at_the_end(gate: threading.Eve
     assert all(thread.daemon for thread in mine)
     assert await asyncio.to_thread(lambda: 1) == 1
     gate.set()
+
+
+def test_without_a_thread_there_is_no_answer_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a limit of processes; the next caller does not wait for what has not begun."""
+    patience = Patience()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: _raise(RuntimeError("can't start new thread")))
+        with pytest.raises(Hangs, match=r"^x cannot be read: can't start new thread$"):
+            patience.ask("x", lambda: 1, 60.0)
+
+    assert patience.ask("x", lambda: 2, 60.0) == 2
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -172,7 +172,7 @@ class Kubelet:
         self._closed = True
         tasks = {task for each in self._inquiries.values() for task in (each.asking, each.reading)}
         for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
-            self.patience.back(name)  # no query follows
+            self.patience.mark_answered(name)  # no query follows
         self._inquiries.clear()
         for task in tasks:
             task.cancel()
@@ -195,7 +195,7 @@ class Kubelet:
 
     def _handle_silence(self, pod: Subject, inquiry: _Inquiry) -> None:
         """Log that a create has waited for podresources in vain, and start to check when it answers again."""
-        if self.patience.silent(self._name):
+        if self.patience.mark_silent(self._name):
             text = f"{self._name} has not answered for {self.files.timeout_s:g} s"
             self._outcome("podresources", _HANGING, text)
             self._await_answer(pod, inquiry)
@@ -256,11 +256,11 @@ class Kubelet:
             found = await self._client.pods(pod.namespace, pod.pod, ASK_TIMEOUT_S)
         except PodresourcesError as error:
             if error.code is not StatusCode.DEADLINE_EXCEEDED:
-                self.patience.back(self._name)
+                self.patience.mark_answered(self._name)
             self._outcome("podresources", "failed", str(error))
             self._await_answer(pod, inquiry)
             return
-        self.patience.back(self._name)
+        self.patience.mark_answered(self._name)
         self._silent, inquiry.absent = False, not found
         self._outcome("podresources", "answered" if found else "absent")
         # Of two pods with this name, only the checkpoint can distinguish them.
