@@ -57,7 +57,7 @@ class Registrar(ABC):
     _sent_options: api.DevicePluginOptions | None = None
     """The options that the kubelet last received: it reads them once per registration."""
     _replaced: int = 0
-    """How many times in a row another plugin may have replaced this one since the kubelet started."""
+    """How many times in a row another plugin may have replaced this one."""
     _replaced_s: float = 0.0
     """When that last happened, on a monotonic clock."""
     _retry_requested: bool = False
@@ -75,23 +75,28 @@ class Registrar(ABC):
         self._retry_requested = True
         self.tracker.notify()
 
-    async def _is_replaced(self, before: Snapshot) -> bool:
+    async def _await_stream_or_replacement(self, before: Snapshot) -> bool:
         """Wait after the kubelet has ended the stream; return whether to register again, as it goes on without us."""
         if await self.tracker.until_changed(before, self.times.settle_s, self._has_stream):
-            pass
-        elif not await self._is_kubelet_alive():
+            return False
+        if not await self._is_kubelet_alive():
             self.tracker.enter(State.NO_KUBELET, "the kubelet has stopped")
             await self.tracker.until_changed(before, self.times.longest_pause_s, self._has_stream)
-        else:
-            self.servicer.counts.replaced += 1
-            pauses, now_s = self.times.replaced_pauses_s, monotonic()
-            self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
-            self._replaced_s, self._retry_requested = now_s, False
-            pause_s = pauses[min(self._replaced, len(pauses)) - 1]
-            text = f"another plugin may have registered it; criproxy tries again in {pause_s:g} s"
-            self.tracker.enter(State.REPLACED, f"{text}, or immediately on SIGHUP")
-            await self.tracker.until_changed(before, pause_s, lambda: self._retry_requested or self._has_stream())
-        return self.tracker.state is State.REPLACED and not self._has_stream()
+            return False
+        pause_s = self._pause_as_replaced()
+        await self.tracker.until_changed(before, pause_s, lambda: self._retry_requested or self._has_stream())
+        return not self._has_stream()
+
+    def _pause_as_replaced(self) -> float:
+        """Report that another plugin may have replaced this one, and return the pause before the next attempt."""
+        self.servicer.counts.replaced += 1
+        pauses, now_s = self.times.replaced_pauses_s, monotonic()
+        self._replaced = self._replaced + 1 if now_s - self._replaced_s < 2 * pauses[-1] else 1
+        self._replaced_s, self._retry_requested = now_s, False
+        pause_s = pauses[min(self._replaced, len(pauses)) - 1]
+        text = f"another plugin may have registered it; criproxy tries again in {pause_s:g} s"
+        self.tracker.enter(State.REPLACED, f"{text}, or immediately on SIGHUP")
+        return pause_s
 
     async def _is_kubelet_alive(self) -> bool:
         return await asyncio.to_thread(is_alive, self.kubelet)
@@ -128,7 +133,7 @@ class CallRegistrar(Registrar):
             elif self._has_stream():
                 self.tracker.enter(State.REGISTERED)
                 await self.tracker.wait()
-            elif await self._is_replaced(snapshot):
+            elif await self._await_stream_or_replacement(snapshot):
                 self._forget()
 
     def _forget(self) -> None:
@@ -256,7 +261,7 @@ class DirectoryRegistrar(Registrar):
                 self.tracker.enter(State.REGISTERED)
                 await self.tracker.wait()
             elif had_stream:
-                if await self._is_replaced(snapshot):
+                if await self._await_stream_or_replacement(snapshot):
                     return
             else:
                 self._enter_unregistered(snapshot)
