@@ -20,7 +20,6 @@ from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded, below
 from criproxy.deviceplugin.labels import FILE_MODE, feature_file, legal_labels, resource_labels, vgpu_labels
 from criproxy.deviceplugin.nvidia.labels import (
-    PREFIX,
     LabelError,
     Machine,
     VgpuGuest,
@@ -28,7 +27,7 @@ from criproxy.deviceplugin.nvidia.labels import (
     timestamp_label,
     undescribed_models,
 )
-from criproxy.deviceplugin.nvidia.options import GfdFlags
+from criproxy.deviceplugin.nvidia.options import PREFIX, GfdFlags
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.resources.resource_builder import Served
 from criproxy.devices.classes.builtin import NVIDIA
@@ -262,7 +261,7 @@ class LabelUpdater:
         inventory, served = self.publisher.inventory, self.publisher.served
         found, problem = node_labels(loaded, inventory, served, model, self._loaded_at_s)
         if not problem and not inventory.pending:  # else it is unknown which labels the node should have
-            own = (label for label in found.items() if label[0].startswith(f"{PREFIX}/"))
+            own = (label for label in found.items() if label[0].startswith(PREFIX))
             self.labels = dict(islice(own, MOST_LABELS))
         if file is None:
             return False, ""

@@ -17,7 +17,7 @@ from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, examine_text
 from criproxy.deviceplugin.configuration.nvidia_file import examine as examine_nvidia
 from criproxy.deviceplugin.configuration.nvidia_notes import named_resources
-from criproxy.deviceplugin.nvidia.options import PluginConfig
+from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PluginConfig
 from criproxy.deviceplugin.nvidia.settings import KUBELET_SOCKET, overrides
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
 from criproxy.devices.options.options import DeviceOptions
@@ -32,7 +32,6 @@ DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 NAMED_CONFIG = f"/var/lib/criproxy/{FILE_NAME}"
 """In the daemon's default state directory."""
 NVIDIA_VARIABLE = "CONFIG_FILE"
-NVIDIA_RESOURCE = "nvidia.com/gpu"
 PODRESOURCES = "pod-resources/kubelet.sock"
 
 
@@ -147,7 +146,7 @@ class Loaded(Configuration):
         plan = self.plan
         named = {each.resource for each in plan.advertised} | {each.target for each in plan.sharing}
         if plan.nvidia is not None:
-            named |= {NVIDIA_RESOURCE, *named_resources(self.nvidia)}
+            named |= {GPU_RESOURCE, *named_resources(self.nvidia)}
         return resource in named
 
 

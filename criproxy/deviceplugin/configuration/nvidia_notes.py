@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from criproxy.deviceplugin.nvidia.allocation import CDI_VENDOR, MAX_CLIENTS, MAX_CLIENTS_BEFORE
-from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResources
+from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PluginConfig, SharedResources
 from criproxy.devices.classes.mig_profiles import MIG_RESOURCES
 from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.plugin.plan import PluginPlan
 
-_GPU = "nvidia.com/gpu"
 _CLOSE = 0.8
 """All resources have the same domain, so that most names are somewhat similar."""
 _FOR_CDI = {"nvidia_ctk_path": "nvidiaCTKPath", "container_driver_root": "containerDriverRoot"}
@@ -44,7 +43,7 @@ def named_resources(config: PluginConfig) -> list[str]:
 
 def _offered_names(config: PluginConfig) -> list[str]:
     """The resources that cards can have before sharing, without those of MIG profiles."""
-    return list(dict.fromkeys((_GPU, *(each.name for each in (*config.resources.gpus, *config.resources.mig)))))
+    return list(dict.fromkeys((GPU_RESOURCE, *(each.name for each in (*config.resources.gpus, *config.resources.mig)))))
 
 
 def _without_cards(config: PluginConfig, names: list[str]) -> list[SharedCards]:

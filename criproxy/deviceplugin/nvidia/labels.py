@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
-from criproxy.deviceplugin.nvidia.options import GfdFlags, PluginConfig, Sharing
+from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PREFIX, GfdFlags, PluginConfig, Sharing
 from criproxy.deviceplugin.nvidia.resources import counted_gpus
 
 _ILLEGAL = re.compile("[^A-Za-z0-9_. -]")
@@ -27,7 +27,6 @@ _FAMILIES = {
 _SPLIT = {7: (5, "volta", "turing"), 8: (9, "ampere", "ada-lovelace")}
 """Major numbers of two architectures: the first minor number of the second one, and both."""
 _UNDEFINED = "undefined"
-GPU = "nvidia.com/gpu"
 MIG_ATTRIBUTES = (
     *("slices.gi", "slices.ci", "multiprocessors"),
     *("engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"),
@@ -36,7 +35,6 @@ MIG_ATTRIBUTES = (
 _MIG = "MIG"
 _INVALID = "INVALID"
 Labels = dict[str, str]
-PREFIX = "nvidia.com"
 _UNKNOWN = "unknown"
 _MODES = {0x030000: "graphics", 0x030200: "compute"}
 """By PCI class: devices that drive a monitor, and devices that only compute."""
@@ -96,7 +94,7 @@ def undescribed_models(machine: Machine, config: PluginConfig) -> tuple[str, lis
 
 def timestamp_label(flags: GfdFlags, started_s: float) -> Labels:
     """Return the label with the time of startup or of the last reload, in seconds since the epoch."""
-    return {} if flags.no_timestamp else {f"{PREFIX}/gfd.timestamp": str(int(started_s))}
+    return {} if flags.no_timestamp else {f"{PREFIX}gfd.timestamp": str(int(started_s))}
 
 
 def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
@@ -108,13 +106,13 @@ def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
     if not gpus:
         return {}
     return (
-        {f"{PREFIX}/gpu.machine": _UNKNOWN if machine.machine_type is None else sanitised(machine.machine_type)}
+        {f"{PREFIX}gpu.machine": _UNKNOWN if machine.machine_type is None else sanitised(machine.machine_type)}
         | _driver_labels(machine.driver_version)
         | _cuda_labels(machine.cuda_version)
-        | {f"{PREFIX}/mig.capable": _bool(any(gpu.mig_capable for gpu in gpus))}
-        | {f"{PREFIX}/mps.capable": _bool(_mps_capable(gpus, config))}
+        | {f"{PREFIX}mig.capable": _bool(any(gpu.mig_capable for gpu in gpus))}
+        | {f"{PREFIX}mps.capable": _bool(_mps_capable(gpus, config))}
         | _resource_labels(gpus, config)
-        | {f"{PREFIX}/gpu.mode": _mode(gpus)}
+        | {f"{PREFIX}gpu.mode": _mode(gpus)}
         | _clique_labels(gpus)
     )
 
@@ -124,16 +122,16 @@ def _driver_labels(version: str) -> Labels:
     parts = version.split(".")
     if len(parts) not in _PARTS_OF_A_DRIVER:
         raise LabelError(f'error getting driver version: Version "{version}" does not match format "X.Y[.Z]"')
-    found = {f"{PREFIX}/cuda.driver-version.full": version}
+    found = {f"{PREFIX}cuda.driver-version.full": version}
     for part, name, older in zip((*parts, ""), ("major", "minor", "revision"), ("major", "minor", "rev"), strict=False):
-        found |= {f"{PREFIX}/cuda.driver-version.{name}": part, f"{PREFIX}/cuda.driver.{older}": part}
+        found |= {f"{PREFIX}cuda.driver-version.{name}": part, f"{PREFIX}cuda.driver.{older}": part}
     return found
 
 
 def _cuda_labels(version: tuple[int, int]) -> Labels:
-    found = {f"{PREFIX}/cuda.runtime-version.full": "{}.{}".format(*version)}
+    found = {f"{PREFIX}cuda.runtime-version.full": "{}.{}".format(*version)}
     for name, part in zip(("major", "minor"), map(str, version), strict=True):
-        found |= {f"{PREFIX}/cuda.runtime.{name}": part, f"{PREFIX}/cuda.runtime-version.{name}": part}
+        found |= {f"{PREFIX}cuda.runtime.{name}": part, f"{PREFIX}cuda.runtime-version.{name}": part}
     return found
 
 
@@ -158,16 +156,16 @@ def _clique_labels(gpus: Iterable[Gpu]) -> Labels:
     only = fabrics.pop() if len(fabrics) == 1 else None
     if only is None or not only.cluster_uuid or not only.clique_id:
         return {}
-    return {f"{PREFIX}/gpu.clique": f"{only.cluster_uuid}.{only.clique_id}"}
+    return {f"{PREFIX}gpu.clique": f"{only.cluster_uuid}.{only.clique_id}"}
 
 
 def _vgpu_labels(guest: VgpuGuest | None) -> Labels:
-    present = {f"{PREFIX}/vgpu.present": _bool(guest is not None)}
+    present = {f"{PREFIX}vgpu.present": _bool(guest is not None)}
     if guest is None:
         return present
     host = {
-        f"{PREFIX}/vgpu.host-driver-version": guest.host_driver_version,
-        f"{PREFIX}/vgpu.host-driver-branch": guest.host_driver_branch,
+        f"{PREFIX}vgpu.host-driver-version": guest.host_driver_version,
+        f"{PREFIX}vgpu.host-driver-branch": guest.host_driver_branch,
     }
     return present | {key: text for key, text in host.items() if text}
 
@@ -177,7 +175,7 @@ def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
     strategy: str = config.flags.mig_strategy
     if strategy == "none":
         return found
-    found[f"{PREFIX}/mig.strategy"] = strategy
+    found[f"{PREFIX}mig.strategy"] = strategy
     match strategy:
         case "single":
             return found | _single_labels(gpus, config)
@@ -199,7 +197,7 @@ def _gpu_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
     for name, gpu in parents.items():
         found |= gpu_labels(gpu, counts[name], NOT_APPLIED)
     for name, gpu in whole.items():
-        found |= gpu_labels(gpu, counts[name], shares_of(GPU, config.sharing))
+        found |= gpu_labels(gpu, counts[name], shares_of(GPU_RESOURCE, config.sharing))
     return found
 
 
@@ -212,13 +210,13 @@ def _single_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
     if len(enabled) < len(gpus) or not all(gpu.mig for gpu in enabled) or len(profiles) != 1:
         return invalid_labels(enabled[0])
     ((parent, devices),) = profiles.values()
-    return mig_labels(GPU, parent, devices, shares_of(GPU, config.sharing))
+    return mig_labels(GPU_RESOURCE, parent, devices, shares_of(GPU_RESOURCE, config.sharing))
 
 
 def _mixed_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
     found: Labels = {}
     for profile, (parent, devices) in _by_profile(gpus).items():
-        resource = f"{PREFIX}/mig-{profile_word(profile)}"
+        resource = f"{PREFIX}mig-{profile_word(profile)}"
         found |= mig_labels(resource, parent, devices, shares_of(resource, config.sharing))
     return found
 
@@ -289,23 +287,20 @@ _NOTHING_OFFERED = Shares(replicas=0, strategy="")
 def shares_of(resource: str, sharing: Sharing) -> Shares:
     """Return how *resource* is shared, according to the first entry for it."""
     entry = next((each for each in sharing.entries if each.name == resource), None)
-    if entry is None or entry.replicas <= 1:
-        return Shares()
-    renamed = bool(entry.rename) or (sharing.shared is not None and sharing.shared.rename_by_default)
-    return Shares(entry.replicas, sharing.strategy, renamed)
+    return Shares(entry.replicas, sharing.strategy, bool(entry.rename)) if entry else Shares()
 
 
 def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
     """Return the labels of *count* whole GPUs of one model, of which *gpu* is one."""
-    labels = _base(GPU, count, (gpu.name,), shares)
+    labels = _base(GPU_RESOURCE, count, (gpu.name,), shares)
     if gpu.memory_mib:
-        labels[f"{GPU}.memory"] = str(gpu.memory_mib)
+        labels[f"{GPU_RESOURCE}.memory"] = str(gpu.memory_mib)
     major, minor = gpu.compute_capability
     if major:
         labels |= {
-            f"{GPU}.family": family(gpu.compute_capability),
-            f"{GPU}.compute.major": str(major),
-            f"{GPU}.compute.minor": str(minor),
+            f"{GPU_RESOURCE}.family": family(gpu.compute_capability),
+            f"{GPU_RESOURCE}.compute.major": str(major),
+            f"{GPU_RESOURCE}.compute.minor": str(minor),
         }
     return labels
 
@@ -321,7 +316,7 @@ def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares:
 
 def invalid_labels(gpu: Gpu) -> Labels:
     """Return the labels for MIG devices that differ with the strategy ``single``; *gpu* is the first GPU with MIG."""
-    return _base(GPU, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU}.memory": "0"}
+    return _base(GPU_RESOURCE, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU_RESOURCE}.memory": "0"}
 
 
 def _base(resource: str, count: int, parts: Sequence[str], shares: Shares) -> Labels:

@@ -25,6 +25,7 @@ MigStrategy = Literal["none", "single", "mixed"]
 SharingStrategy = Literal["none", "time-slicing", "mps"]
 INFINITE = "infinite"
 PREFIX = "nvidia.com/"
+GPU_RESOURCE = "nvidia.com/gpu"
 MAX_NAME = 63
 """In bytes, for a resource's name with its domain."""
 MIN_REPLICAS = 2

@@ -10,14 +10,13 @@ from functools import lru_cache
 from re import fullmatch
 
 from criproxy.deviceplugin.nvidia.gpus import WSL_NODE, Gpu, MigDevice, MigMinors, Platform, gpu_paths, mig_paths
-from criproxy.deviceplugin.nvidia.options import PluginConfig, ResourcePattern
+from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PluginConfig, ResourcePattern
 from criproxy.devices.classes.mig_profiles import MIG_NAME, mixed_resource
 from criproxy.devices.classes.offers import PART, Offered, Offers, SelectionError, SharedCards, in_order, share
 
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 """Cards of workstations that only drive monitors."""
-_GPU_RESOURCE = "nvidia.com/gpu"
-_ANY_GPU = ResourcePattern(pattern="*", name=_GPU_RESOURCE)
+_ANY_GPU = ResourcePattern(pattern="*", name=GPU_RESOURCE)
 _WSL_ID = "all"
 _TEGRA = Offered(id="tegra", index="0")
 _FROM_RESOURCES = "error building device map from config.resources"
@@ -125,13 +124,13 @@ def _mig_devices(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, MigDevice]]:
 
 
 def _gpu_resource(gpu: Gpu, config: PluginConfig) -> str:
-    return _first_match((*config.resources.gpus, _ANY_GPU), gpu.name) or _GPU_RESOURCE
+    return _first_match((*config.resources.gpus, _ANY_GPU), gpu.name) or GPU_RESOURCE
 
 
 def _mig_resource(device: MigDevice, config: PluginConfig) -> str:
     if named := _first_match(config.resources.mig, device.profile):
         return named
-    default = _GPU_RESOURCE if config.flags.mig_strategy == "single" else mixed_resource(device.profile)
+    default = GPU_RESOURCE if config.flags.mig_strategy == "single" else mixed_resource(device.profile)
     if default is None:
         text = f"MIG profile '{device.profile}' does not match any resource patterns"
         raise ResourceError(f"{_FROM_RESOURCES}: error building MIG device map: {_VISITING_MIG}: {text}")
@@ -188,4 +187,4 @@ def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
 
 def _tegra(config: PluginConfig) -> Offers:
     """Return the one GPU of a Tegra chip, which has no UUID and no nodes for containers."""
-    return {_first_match((*config.resources.gpus, _ANY_GPU), _TEGRA.id) or _GPU_RESOURCE: {_TEGRA.id: _TEGRA}}
+    return {_first_match((*config.resources.gpus, _ANY_GPU), _TEGRA.id) or GPU_RESOURCE: {_TEGRA.id: _TEGRA}}
