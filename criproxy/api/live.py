@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from criproxy import __version__
+from criproxy.agent import QUERIES
 from criproxy.api import controls
 from criproxy.api.notices import ControllerNotices
-from criproxy.api.views import devices, events, explain, fit, status, who
+from criproxy.api.views import devices, events, explain, status
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import StoreError, UsageError
@@ -207,16 +209,19 @@ class LiveNode:
 
 
 def commands(live: LiveNode) -> Mapping[str, Command]:
-    """Return the handlers by command name, for the control socket."""
-    return {
+    """Return the handlers by command name, for the control socket.
+
+    Those that are no methods need only a snapshot, which ``collect`` of the view of their name turns into the answer.
+    """
+    own = {
         "status": live.status,
         "explain": live.explain,
         "devices": live.devices,
-        "who": partial(live.show, who.collect),
-        "fit": partial(live.show, fit.collect),
         "events": live.events,
         "names": live.names,
     }
+    views = {name: import_module(f"criproxy.api.views.{name}") for name in QUERIES if name not in (*own, "usage")}
+    return own | {name: partial(live.show, view.collect) for name, view in views.items()}
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:

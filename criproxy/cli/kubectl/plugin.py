@@ -18,18 +18,14 @@ from criproxy.cli.options import PathOption, duration
 from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import CriproxyError, UsageError
 
-QUERIES = {
-    "events": "Show what happened to the containers of a node, one line for each event, the newest last.",
-    "explain": "Show the history of a container: what it requested, what it got, when and why. CONTAINER is "
+QUERIES = ("events", "explain", "fit", "status", "usage", "who")
+"""Commands of `criproxy` that this plugin has."""
+_EXPLAIN = (
+    "Show the history of a container: what it requested, what it got, when and why. CONTAINER is "
     "NAMESPACE/POD/CONTAINER, NAMESPACE/POD if the pod has one container, or POD or POD/CONTAINER in the namespace of "
     "--namespace. The command finds the pod's node. With --node, it only asks that node, which also knows containers "
-    "whose pods are gone, by NAMESPACE/POD/CONTAINER or the beginning of an ID.",
-    "fit": "Ask whether a pod with one container would fit on a node now; exit with status 1 if it would not.",
-    "status": "Show the containers of a node, what they requested, their CPUs, free CPUs, and what is wrong.",
-    "usage": "Show how much of each card of a node is in use, and how much of its quota each container uses.",
-    "who": "Show which containers may run on each CPU of a node, exclusively or not, or why none may.",
-}
-"""Commands of `criproxy` that this plugin has, with their help."""
+    "whose pods are gone, by NAMESPACE/POD/CONTAINER or the beginning of an ID."
+)
 LEAST_S = 0.1
 """The shortest time that an answer may take."""
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
@@ -109,13 +105,15 @@ def run() -> None:
 def _remote(name: str, original: click.Command) -> click.Command:
     """Return the command that does the same as *original* for a node of a cluster."""
     about_pods = [_NAMESPACE] if name == "explain" else []
+    first, *_ = (original.help or "").split("\n\n")
+    text = _EXPLAIN if name == "explain" else first.replace("this node", "the node")
     params = [each for each in original.params if each.name not in _HERE]
     return click.Command(
         name,
         callback=partial(_explain if name == "explain" else _ask, original),
         params=[*params, _NODE, *about_pods, _OUTPUT, *_CLUSTER],
-        help=f"{QUERIES[name]}\n\nThe answer comes from the daemon on the node, through the API server and the agent.",
-        short_help=QUERIES[name].split(":")[0].split(";")[0].split(",")[0].rstrip(".") + ".",
+        help=f"{text}\n\nThe answer comes from the daemon on the node, through the API server and the agent.",
+        short_help=original.short_help,
     )
 
 
