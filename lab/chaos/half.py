@@ -21,8 +21,6 @@ _WORKERS = {"containerd": 2, "embedded": 4, "plugin": 2}
 _PODS = {"containerd": 6, "embedded": 14, "plugin": 6}
 _CYCLE_S = 300.0
 """A cycle that takes longer is stuck, and ends the half."""
-_TRIES = 4
-"""How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
 _SHRINKS = {Phase.SHRINK_SENT, Phase.START_HELD, Phase.RELEASE}
 
 
@@ -169,14 +167,14 @@ class Half:
         phase = scene.kill.phase.value
         self._pods.living.append(scene.pod)
         scene.pod.busy = True
-        for tries in range(_TRIES):
+        for tries in range(self._node.tries):
             try:
                 async with WAYS[scene.kill.phase](scene):
                     await self._node.kill()
                 self._tally.phases[phase] = self._tally.phases.get(phase, 0) + 1
                 break
             except (Missed, RuntimeCallError, TimeoutError) as error:
-                if tries < _TRIES - 1:
+                if tries < self._node.tries - 1:
                     await asyncio.sleep(self._node.pause_s)
                     await self._anew(scene, is_full="RESOURCE_EXHAUSTED" in str(error))
                     continue

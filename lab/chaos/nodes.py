@@ -50,6 +50,8 @@ class Node:
     """The runtime's socket."""
     pause_s = 0.0
     """How long kubelets wait after a failed try."""
+    tries = 4
+    """How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
     bundles: Path | None = None
     """The folder of the OCI bundles of what runs, where containers may start without criproxy having been asked."""
     exits = False

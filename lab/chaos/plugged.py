@@ -85,6 +85,7 @@ class PluginNode(ContainerdNode):
 
     runtime = "plugin"
     pause_s = 1.5
+    tries = 12  # as a plugin, criproxy refuses a start that has to wait for others, instead of holding it
 
     async def _start_runtime(self, stack: AsyncExitStack) -> None:
         await super()._start_runtime(stack)
