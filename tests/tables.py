@@ -12,7 +12,7 @@ table of states and events after ``<!-- transitions: MODULE.TABLE -->``, and for
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from enum import Enum
 from importlib import import_module
@@ -31,6 +31,7 @@ from criproxy.config.settings import Common, with_devices
 from criproxy.model.workload import ContainerState
 from criproxy.placement.options import unheeded
 from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
+from criproxy.placement.policies import BUILTIN
 from criproxy.placement.rules.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
 from criproxy.simulate.scenario.vectors import load
 from lab.pictures.placement_svg import draw_case
@@ -76,8 +77,13 @@ def annotations(*named: str) -> str:
     if named == ("ignored",):
         rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
         return "| Annotation | Why it has no effect |\n|---|---|\n" + "".join(rows)
-    chosen = (key for key, known in KEYS.items() if {key, *known.policies} & set(named))
+    chosen = (key for key in KEYS if {key, *policies_of(key)} & set(named))
     return ", ".join(f"[`{key}`](../{_page_of(key)})" for key in chosen) + "\n"
+
+
+def policies_of(key: str) -> Sequence[str]:
+    """The names of the policies that read an annotation."""
+    return KEYS[key].policies or [name for name in [*BUILTIN][::-1] if name != "none"]
 
 
 def _page_of(key: str) -> str:
@@ -92,7 +98,7 @@ def anchor(title: str) -> str:
 
 def _key_row(key: str) -> str:
     known = KEYS[key]
-    policies = ", ".join(f"[{policy}](policies/{policy}.md)" for policy in known.policies)
+    policies = ", ".join(f"[{policy}](policies/{policy}.md)" for policy in policies_of(key))
     allowed = "no" if known.restricted else "yes"
     page = _page_of(key).removeprefix("annotations.md")
     return f"| [`{key}`]({page}) | {known.value} | {known.meaning} | {policies} | {allowed} |\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.alias_generators import to_camel
 
 from criproxy.config.document import Document
@@ -91,9 +91,8 @@ class Common(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
-    policy: str
-    """The policy that decides where containers run: none, static, pools, balloons, topology-aware or an installed
-    one."""
+    policy: str = Field(examples=[*BUILTIN])
+    """The name of the policy that decides where containers run: one of criproxy's own, or an installed one."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What criproxy does with a new container when criproxy itself fails (because of an error in the policy, a disk
     failure or a handler that hangs). shared: run it on the CPUs that are not exclusive. pass: create it as the kubelet

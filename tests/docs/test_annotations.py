@@ -23,6 +23,7 @@ from criproxy.placement.events import ContainerCreating, PodCreated
 from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS
 from tests.conftest import ROOT
 from tests.placement.policies.shapes import n4c16
+from tests.tables import policies_of
 
 PAGE = (ROOT / "docs/annotations.md").read_text()
 SECTIONS = dict(re.findall(r"^### `([\w.-]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -48,7 +49,7 @@ NAMING = [
     if key in CLASS_KEYS
 ]
 """Keys that name a class, each with the part about which it decides."""
-READERS = [pytest.param(key, policy, id=f"{key}-{policy}") for key, known in OWN.items() for policy in known.policies]
+READERS = [pytest.param(key, policy, id=f"{key}-{policy}") for key in OWN for policy in policies_of(key)]
 
 
 def placed(policy: str, annotations: Mapping[str, str], name: str) -> Decision:
@@ -89,7 +90,7 @@ def test_every_example_is_understood(key: str, policy: str) -> None:
     assert not any(reason.startswith("annotation ") for reason in decision.sentences)
 
 
-@pytest.mark.parametrize("policy", KEYS["class"].policies)
+@pytest.mark.parametrize("policy", policies_of("class"))
 @pytest.mark.parametrize(("key", "part"), NAMING)
 def test_every_key_of_a_class_is_understood(key: str, part: str, policy: str) -> None:
     """It gives the container the part of the class that the page says; the name of no class refuses it."""

@@ -15,13 +15,13 @@ class Key:
     meaning: str
     """What it does, for the authors of pods."""
     policies: tuple[str, ...] = ("topology-aware",)
-    """By the names in policy files."""
+    """By the names in policy files; empty: all that place containers."""
     restricted: bool = False
     """Whether pods may use it only where the policy file permits it."""
 
 
 _BOOL = "`true` or `false`"
-_PLACING = ("topology-aware", "balloons", "pools", "static")
+_ALL_POLICIES = ()
 
 _DECIDES = {
     "cpu-class": "CPU time, and frequencies of its CPUs",
@@ -105,11 +105,11 @@ KEYS: Mapping[str, Key] = {
         "the name of a class",
         "the class of the container, in all respects in which the class sets something; works only in namespaces that "
         "`annotations.allow` lists, as do the annotations about one respect",
-        _PLACING,
+        _ALL_POLICIES,
         restricted=True,
     ),
     **{
-        key: Key("the name of a class", f"the class of the container that decides about {what}", _PLACING, True)
+        key: Key("the name of a class", f"the class of the container that decides about {what}", _ALL_POLICIES, True)
         for key, what in _DECIDES.items()
     },
     "affinity": Key(
