@@ -13,15 +13,15 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.text.notices import Values
 from criproxy.model.text.sources import hash_of, node_policy_of
-from criproxy.node.configuration.load import BadFile, Configuration, candidate
+from criproxy.node.configuration.load import FALLBACK, BadFile, Configuration, candidate
+from criproxy.node.configuration.policy_switch import event_for
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import CHANGES_PLUGIN, changes_plugin, read_file
-from criproxy.node.controller import Controller
 from criproxy.node.settings import Settings
 from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
 from criproxy.process.control_socket import Command, Encoded
 
-NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": [], "changes": []}
+NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": []}
 """The effects of a file that is refused, or changes nothing about containers."""
 
 
@@ -40,14 +40,13 @@ def to_values(found: Rehearsal) -> Values:
 def commands(live: LiveNode) -> Mapping[str, Command]:
     """Return the handler of the only command, for the control socket."""
     assert live.reload is not None  # as in every daemon
-    return {"reload-dry-run": Rehearsals(live.controller, live.reload).command}
+    return {"reload-dry-run": Rehearsals(live.reload).command}
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
     """Answers the command; the node, the configuration and the disk stay as they are."""
 
-    controller: Controller
     reload: Reload
 
     async def command(self, arguments: Mapping[str, Any]) -> Encoded:
@@ -58,38 +57,44 @@ class Rehearsals:
             CriproxyError: the policy failed at the running containers.
         """
         text, source = read_file(arguments)
-        context = self.controller.context
+        context = self.reload.context
         return await asyncio.to_thread(self._answer, text, source, context.state.node, context.settings)
 
     def _answer(self, text: str, source: str, node: Node, settings: Settings) -> Encoded:
         head: Values = {"file": source, "hash": hash_of(text), "mistakes": [], "policy": "", "apply": "", "same": False}
         try:
-            new = candidate(text, source, node.topology, settings)
+            new = self._accepted(text, source, node, settings)
         except BadFile as error:
-            return encoded({**head, "accepted": False, **NOTHING, "mistakes": str(error).splitlines()})
-        if node_policy_of(source) and changes_plugin(text, self.reload.current):
-            return encoded({**head, "accepted": False, **NOTHING, "mistakes": [f"{source} {CHANGES_PLUGIN}"]})
+            return encoded({**head, **NOTHING, "accepted": False, "changes": [], "mistakes": str(error).splitlines()})
         apply = "all" if new.settings.apply_all else "new"
         head |= {"accepted": True, "policy": new.settings.policy_name, "apply": apply}
-        if new.settings.configuration == settings.configuration:
-            changes = list(self._changes(new, text, settings))
-            return encoded({**head, **NOTHING, "same": not changes, "changes": changes})
-        former_places = self.reload.in_place.places_for(new)
-        event = self.controller.policy_switch.event_for(new.settings, former_places)
+        is_same = new.settings.configuration == settings.configuration and settings.policy_name != FALLBACK
+        effects = NOTHING if is_same else self._effects(new, node)
+        changes = list(self._changes(new, text, settings))
+        return encoded({**head, **effects, "same": is_same and not changes, "changes": changes})
+
+    def _accepted(self, text: str, source: str, node: Node, settings: Settings) -> Configuration:
+        """Return the configuration of a file; raise BadFile."""
+        new = candidate(text, source, node.topology, settings)
+        if node_policy_of(source) and changes_plugin(text, self.reload.current):
+            raise BadFile(f"{source} {CHANGES_PLUGIN}")
+        return new
+
+    def _effects(self, new: Configuration, node: Node) -> Values:
+        event = event_for(node, new.settings, self.reload.in_place.places_for(new))
         try:
-            values = to_values(rehearse(node, new.policy, event))
+            return to_values(rehearse(node, new.policy, event))
         except Exception as error:  # the policy may be an external one
-            raise CriproxyError(f"{source}: the policy failed at the running containers: {error!r}") from error
-        return encoded({**head, **values, "changes": list(self._changes(new, text, settings))})
+            raise CriproxyError(f"{new.source}: the policy failed at the running containers: {error!r}") from error
 
     def _changes(self, new: Configuration, text: str, settings: Settings) -> Iterator[str]:
         """Yield one sentence for each change beside the places of containers."""
         if new.settings.policy_name != settings.policy_name:
             yield f"policy: {settings.policy_name or 'none'} → {new.settings.policy_name}"
-        for name, word in (("on_error", "onError"), ("adopt", "adopt")):
+        for name, word in (("on_error", "onError"), ("adopt", "adopt"), ("promote", "promote")):
             old, value = getattr(settings, name).value, getattr(new.settings, name).value
             if old != value:
-                yield f"{word}: {old} → {value}"
+                yield f"{word}: {old or 'default'} → {value or 'default'}"
         if new.settings.devices != settings.devices:
             yield "devices: other rules for containers that are created from then on"
         if changes_plugin(text, self.reload.current):

@@ -55,7 +55,7 @@ class InPlaceOfFile:
 
     def places_for(self, new: Configuration) -> Places | None:
         """Return where containers return to if *new* comes into force; None if it is not what was before a try."""
-        return self.tried.places_under(new.settings.configuration) if self.tried else None
+        return tried.places_under(new.settings.configuration) if (tried := self.tried) else None
 
     async def put(self, tried: Tried) -> None:
         """Remember *tried*, on disk first.

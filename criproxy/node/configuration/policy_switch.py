@@ -100,7 +100,7 @@ class PolicySwitch:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._discover()
             await self._check_disk()
-            event = self.event_for(settings, back)
+            event = event_for(self._node, settings, back)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
             self._update_reserved(decision.node, apply_all=event.apply_all)
@@ -110,16 +110,6 @@ class PolicySwitch:
             self.changed()
             await self._stored()
             return decision
-
-    def event_for(self, settings: Settings, back: Places | None = None) -> PolicyChanged:
-        """Return the event that brings *settings* into force; *back* as for `change`."""
-        before = LastConfiguration.parse(self._node.configuration)
-        if back is not None:
-            keeps = release.is_released_by_request(self._node) and not before.is_undone
-            return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back, at_s=time.time())
-        same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
-        apply_all = settings.apply_all or before.is_undone
-        return PolicyChanged(apply_all, settings.configuration, keeps_release=same, at_s=time.time())
 
     async def use_devices(self, settings: Settings) -> None:
         """Switch to other *settings* for devices, which do not affect placement; possible during a release, too."""
@@ -228,7 +218,7 @@ class PolicySwitch:
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # If the last configuration is unknown, the state is new or was lost: then no container moves.
             known = node.configuration not in ("", settings.configuration)
-            event = self.event_for(settings, self.going_back)
+            event = event_for(node, settings, self.going_back)
             event = event if known else replace(event, apply_all=False)
         # Without an event nobody moves, not even with `apply: all`: who came during a try may be on a reserved CPU.
         self._update_reserved(node, apply_all=event is not None and event.apply_all)
@@ -299,6 +289,17 @@ class PolicySwitch:
         if now is None or release.is_settled(self._node, now.key):
             return False
         return self.reconciler.trouble(now.key).failures < GIVEN_UP
+
+
+def event_for(node: Node, settings: Settings, back: Places | None = None) -> PolicyChanged:
+    """Return the event that brings *settings* into force on *node*; *back* as for `PolicySwitch.change`."""
+    before = LastConfiguration.parse(node.configuration)
+    if back is not None:
+        keeps = release.is_released_by_request(node) and not before.is_undone
+        return PolicyChanged(configuration=settings.configuration, keeps_release=keeps, back=back, at_s=time.time())
+    same = before.keeps_release(settings.configuration)  # it may come back after its file was bad
+    apply_all = settings.apply_all or before.is_undone
+    return PolicyChanged(apply_all, settings.configuration, keeps_release=same, at_s=time.time())
 
 
 def reason_now() -> str:

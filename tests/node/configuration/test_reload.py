@@ -1,12 +1,14 @@
 """The policy file is read again: what is good comes into force, what is not leaves everything as it was."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from criproxy.api.rehearsal import Rehearsals
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
@@ -136,6 +138,44 @@ async def test_a_bad_file_leaves_everything_as_it_is(scene: Scene, text: str | N
     scene.file.write_text('policy: static\nreservedCpus: "0-2"\n')
     assert await scene.asked() == "ready: well"
     assert scene.world.cpus(await scene.world.run(owner("second"))) == "3"
+
+
+async def test_a_dry_run_of_a_repaired_file_says_what_the_reload_does(tmp_path: Path) -> None:
+    """With the fallback in force, the file that was in force before it places containers again."""
+    topology, text = machine(nodes=1, cores=4, threads=1), f"{STATIC}apply: all\n"
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    digest = load_configuration(file, topology, FAST).settings.configuration
+    node_settings = replace(FAST, configuration=digest)
+    fallback = configuration_instead(BadFile("it is wrong"), None, topology, node_settings)
+    async with World(tmp_path, settings=fallback.settings, policy=fallback.policy) as world:
+        scene = Scene(world, file)
+        first = await world.run(owner("first"))
+        arguments = {"text": text, "source": str(file)}
+
+        values = json.loads(await Rehearsals(scene.reload).command(arguments))
+        await scene.reload.command({})
+        await world.rested()
+
+        assert world.cpus(first) == "1"
+        assert [(each["pod"], each["cpus"]) for each in values["moved"]] == [("first", "1")]
+        assert (values["same"], values["changes"][0]) == (False, "policy: fallback → static")
+
+
+@pytest.mark.parametrize(
+    ("more", "changes"),
+    [
+        ("promote: 'off'", ["promote: default → off"]),
+        ("promote: when-free\nadopt: watch", ["adopt: pin → watch", "promote: default → when-free"]),
+    ],
+)
+async def test_a_dry_run_says_which_settings_change(scene: Scene, more: str, changes: list[str]) -> None:
+    """Also where no container moves."""
+    arguments = {"text": f"{STATIC}{more}\n", "source": str(scene.file)}
+
+    values = json.loads(await Rehearsals(scene.reload).command(arguments))
+
+    assert (values["same"], values["moved"], values["changes"]) == (False, [], changes)
 
 
 async def test_nothing_new_is_no_news(scene: Scene) -> None:

@@ -75,7 +75,7 @@ async def test_a_refused_resize_that_a_try_accepts(node: Node, text: str) -> Non
 async def rehearsed(node: Node, text: str) -> Values:
     """The answer of ``criproxy reload --dry-run``."""
     arguments = {"text": text, "source": "/root/new.yaml"}
-    answer: Values = json.loads(await Rehearsals(node.world.controller, node.reload).command(arguments))
+    answer: Values = json.loads(await Rehearsals(node.reload).command(arguments))
     return answer
 
 
