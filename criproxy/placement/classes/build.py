@@ -4,6 +4,7 @@ These are ``cpuClasses`` and ``schedulingClasses``, which define classes with on
 one kind to some containers, such as ``cpuClass`` of a balloon type.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -36,8 +37,7 @@ _ROLES = {
 }
 BALLOON = "balloon/"
 """Before the name of a balloon type with an option about interrupts: its class, which no annotation can name."""
-_WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
-_MODES = {"isolate": "away", "sink": "sink", "": None}
+_MODES = {"isolate": "away", "sink": "sink"}
 
 
 @dataclass(slots=True)
@@ -83,21 +83,30 @@ class Built:
             if not name:
                 self.wrong(path, "needs a name")
                 continue
-            wrong, part = list[Misfit](), None
-            try:
-                part = model.model_validate(data)
-                wrong += part_contradictions(kind, part, path) if self.was_good else ()
-            except ValidationError as error:
-                for each in error.errors(include_url=False):
-                    at = (theirs.get(str(part), part) for part in each["loc"][:1])
-                    text = each["msg"].removeprefix("Value error, ").replace("Input should", "must")
-                    wrong.append(Misfit((*path, *at), text))
-            for where, why in wrong:
+            parsed = self._parsed(kind, model, data, path, theirs)
+            if not isinstance(parsed, list):
+                self.add(name, kind, self._fitting(parsed, data, path, theirs), path)
+                continue
+            for where, why in parsed:
                 self.wrong(where, why)
-            if part is not None and not wrong:
-                self.add(name, kind, self._fitting(part, data, path, theirs), path)
-            elif self.was_good:
+            if self.was_good:
                 self.add(name, kind, model(), path)
+
+    def _parsed(
+        self, kind: str, model: type[Section], data: Mapping[str, Any], path: Path, theirs: Mapping[str, str]
+    ) -> Section | list[Misfit]:
+        """Return the part of a class that *data* defines, or what is wrong with it."""
+        try:
+            part = model.model_validate(data)
+        except ValidationError as error:
+            return [
+                Misfit(
+                    (*path, *(theirs.get(str(option), option) for option in each["loc"][:1])),
+                    each["msg"].removeprefix("Value error, ").replace("Input should", "must"),
+                )
+                for each in error.errors(include_url=False)
+            ]
+        return (list(part_contradictions(kind, part, path)) if self.was_good else []) or part
 
     def _fitting(self, part: Section, data: Mapping[str, Any], path: Path, theirs: Mapping[str, str]) -> Section:
         """Return the *part* of a class that *data* defines, without what the machine lacks of it."""
@@ -149,11 +158,10 @@ def _of_options(name: str, options: ContainerClassOptions) -> Parts:
 
 def _own_rules(given: Mapping[str, ContainerClassOptions]) -> Iterator[Rule]:
     for name, options in given.items():
-        ways = options.for_
-        for kind in KINDS if ways else ():
-            if options.part(kind) is None or ways is None:
-                continue
-            path: Path = ("classes", name, "for")
+        if (ways := options.for_) is None:
+            continue
+        path: Path = ("classes", name, "for")
+        for kind in (each for each in KINDS if options.part(each) is not None):
             yield from (Rule(kind, NAMESPACE, each, name, path) for each in ways.namespaces)
             yield from (Rule(kind, POOL, each, name, path) for each in ways.pools)
             yield from (Rule(kind, QOS, each, name, path) for each in ways.qos)
@@ -171,43 +179,43 @@ def _peer_rules(options: Options, built: Built) -> Iterator[Rule]:
                 )
                 continue
             yield Rule("scheduling", by, _exactly(text) if by == QOS else text, name, (alias, text))
-    for index, kind in enumerate(getattr(options, "balloon_types", ())):
+    for index, balloon_type in enumerate(getattr(options, "balloon_types", ())):
         path: Path = ("balloonTypes", index)
-        if kind.cpu_class:
-            yield Rule("cpu", POOL, _exactly(kind.name), kind.cpu_class, (*path, "cpuClass"))
-        if kind.scheduling_class:
-            yield Rule("scheduling", POOL, _exactly(kind.name), kind.scheduling_class, (*path, "schedulingClass"))
+        name = _exactly(balloon_type.name)
+        if balloon_type.cpu_class:
+            yield Rule("cpu", POOL, name, balloon_type.cpu_class, (*path, "cpuClass"))
+        if balloon_type.scheduling_class:
+            yield Rule("scheduling", POOL, name, balloon_type.scheduling_class, (*path, "schedulingClass"))
 
 
 def _interrupts(options: Options, built: Built) -> Iterator[Rule]:
     """Yield a rule for each balloon type with interrupts, and add its class."""
-    for index, kind in enumerate(getattr(options, "balloon_types", ())):
+    for index, balloon_type in enumerate(getattr(options, "balloon_types", ())):
         path: Path = ("balloonTypes", index)
-        if not kind.irq_mode and not kind.irq_claim:
+        given = balloon_type.irq_mode
+        if not given and not balloon_type.irq_claim:
             continue
-        if kind.irq_mode not in _MODES:
-            built.wrong((*path, "irqMode"), f"must be isolate or sink, not {kind.irq_mode[:40]!r}")
+        if given and given not in _MODES:
+            built.wrong((*path, "irqMode"), f"must be isolate or sink, not {given[:40]!r}")
             continue
         try:
-            mode = {"mode": _MODES[kind.irq_mode]} if kind.irq_mode else {}
-            part = IrqOptions.model_validate({**mode, "claim": kind.irq_claim})
+            mode = {"mode": _MODES[given]} if given else {}
+            part = IrqOptions.model_validate({**mode, "claim": balloon_type.irq_claim})
         except ValidationError as error:
             text = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             built.wrong((*path, "irqClaim"), text)
             continue
-        name = f"{BALLOON}{kind.name}"
+        name = f"{BALLOON}{balloon_type.name}"
         built.add(name, "irq", part, path)
-        yield Rule("irq", POOL, _exactly(kind.name), name, path)
+        yield Rule("irq", POOL, _exactly(balloon_type.name), name, path)
 
 
 def _exactly(text: str) -> str:
-    """Return a pattern that only *text* matches."""
-    return "".join(_WILD.get(each, each) for each in text)
+    """Return a pattern that only *text* matches; as `glob.escape`, of a module that does I/O."""
+    return re.sub(r"[*?[]", r"[\g<0>]", text)
 
 
 def pools_of(options: Options) -> set[str] | None:
     """Return the names of the pools or balloon types of a policy; None if it has none with names."""
-    kinds = getattr(options, "balloon_types", None) or getattr(options, "pools", None)
-    if kinds is None:
-        return None
-    return {"reserved", "default", *(each.name for each in kinds)}
+    pools = getattr(options, "balloon_types", getattr(options, "pools", None))
+    return None if pools is None else {"reserved", "default", *(each.name for each in pools)}

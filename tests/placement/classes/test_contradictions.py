@@ -341,6 +341,16 @@ def test_options_of_nri_plugins(text: str, expected: str) -> None:
     assert found[0].startswith(expected)
 
 
+def test_a_class_for_the_default_balloon_without_types_of_balloons() -> None:
+    """The balloons that every node has can be named; others are refused."""
+    file = 'policy: balloons\nreservedCpus: "0"\nclasses: {slow: {cpu: {weight: 10}, for: {pools: [%s]}}}\n'
+
+    assert said(file % "default") == []
+    assert said(file % "other") == [
+        "classes.slow.for.pools[0]: there is no 'other'; there are: default, reserved",
+    ]
+
+
 def test_mistakes_under_an_unknown_policy() -> None:
     """Those of the classes are found, too."""
     found = said("policy: statik\nclasses: {a: {cpu: {weight: 0}}}\n")
