@@ -32,6 +32,7 @@ class Difference:
 
 _RENAME = Difference("NVIDIA parses `rename` and ignores it; here it works")
 _DEVICES = Difference("NVIDIA parses `devices` and ignores it; here it works")
+_NO_DEVICES = "`devices` works here, so an empty list is a mistake"
 _RESOURCES = Difference("NVIDIA parses `resources` and ignores it; here it works")
 ALL_CONCERNED = "an XID marks every replica and every MIG device that it concerns, and not one of them by chance"
 _FIRST, _SECOND = (f"GPU-{number:08x}-0000-4000-8000-{number:012x}" for number in range(2))
@@ -59,6 +60,7 @@ DELIBERATE: dict[str, Difference] = {
     "config:bool-as-string": _QUOTES,
     "config:imex-string": _QUOTES,
     "config:devices-null": Difference(_NULL, "accepted"),
+    "config:devices-empty-list": Difference(_NO_DEVICES, "refused"),
     "config:ts-replicas-null": Difference(_NULL, "refused"),
     "config:devices-uuid-no-dash": Difference("UUIDs have their dashes, as NVML writes them", "refused"),
     "config:ts-replicas-huge": Difference("the kubelet has to list all replicas: they have a limit", "refused"),
@@ -77,7 +79,7 @@ DELIBERATE: dict[str, Difference] = {
     "resources:res-ts-devices-index-rename": _DEVICES,
     "resources:res-ts-devices-uuid-unknown": _DEVICES,
     "resources:res-ts-devices-index-unknown": _DEVICES,
-    "resources:res-ts-devices-empty-list": _DEVICES,
+    "resources:res-ts-devices-empty-list": Difference(_NO_DEVICES, {"error": "which shares no card"}),
     "resources:res-ts-devices-repeat": _DEVICES,
     "resources:res-ts-same-name-split": Difference(
         "the answer of NVIDIA's code without its drop step offers a card whole and shared at once",

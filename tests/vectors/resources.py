@@ -9,6 +9,7 @@ from criproxy.deviceplugin.nvidia.resources import ResourceError, matches, offer
 from criproxy.devices.classes.mig_profiles import mixed_resource, profile_name
 from criproxy.devices.classes.offers import Offered, Offers, card_of, is_replica
 from criproxy.devices.mps_client import PIPE_DIRECTORY, ROOT, pipe_directory
+from criproxy.errors import ConfigError
 from tests.vectors.cards import config_of_case, gpus_of
 from tests.vectors.deliberate import Difference
 
@@ -73,7 +74,7 @@ def _device_map(case: Case, whole: Case) -> str | None:
     expected = case["expect"]
     try:
         found = offers_of(case, whole)
-    except ResourceError as error:
+    except (ConfigError, ResourceError) as error:
         return differs_error(error, expected)
     if "error" in expected:
         return f"found {found!r}, expected the error {expected['error']!r}"

@@ -18,14 +18,12 @@ def notes(config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
     """Yield a sentence for each setting that may not be meant as it stands."""
     if config.sharing.mps and config.sharing.time_slicing:
         yield "sharing.timeSlicing has no effect beside sharing.mps, which takes precedence"
-    names = _offered_names(config)
+    names = [GPU_RESOURCE, *_pattern_names(config)]
     without_cards = _without_cards(config, names)
     for entry in without_cards:
         near = get_close_matches(entry.name, names, n=1, cutoff=_CLOSE)
         meant = f"; did you mean {near[0]}?" if near else ""
         yield f"sharing: no card is offered as {entry.name}, so this entry shares nothing{meant}"
-    for name in dict.fromkeys(entry.name for entry in config.sharing.entries if entry.devices == ()):
-        yield f"sharing: an entry for {name} has an empty list of devices, so it shares no card"
     if plan.nvidia is None:
         return
     kind, nowhere = plan.nvidia.kind, {each.target for each in without_cards}
@@ -37,17 +35,15 @@ def notes(config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
 
 def named_resources(config: PluginConfig) -> list[str]:
     """The resources that a file names for cards, each once."""
-    patterns = (each.name for each in (*config.resources.gpus, *config.resources.mig))
-    return list(dict.fromkeys((*patterns, *(each.target for each in config.sharing.entries))))
+    return list(dict.fromkeys((*_pattern_names(config), *(each.target for each in config.sharing.entries))))
 
 
-def _offered_names(config: PluginConfig) -> list[str]:
-    """The resources that cards can have before sharing, without those of MIG profiles."""
-    return list(dict.fromkeys((GPU_RESOURCE, *(each.name for each in (*config.resources.gpus, *config.resources.mig)))))
+def _pattern_names(config: PluginConfig) -> list[str]:
+    return [each.name for each in (*config.resources.gpus, *config.resources.mig)]
 
 
 def _without_cards(config: PluginConfig, names: list[str]) -> list[SharedCards]:
-    """The sharing entries for resources that no card can have."""
+    """The sharing entries for resources that no card can have: none of *names*, nor of a MIG profile."""
     is_mixed = config.flags.mig_strategy == "mixed"
     return [
         each

@@ -33,16 +33,6 @@ class MpsError(ValueError):
     """A configuration with which MPS cannot work; the text is NVIDIA's."""
 
 
-def check(offered: Iterable[Offered], config: PluginConfig) -> None:
-    """Refuse to serve a resource with MIG devices while MPS is configured, as NVIDIA's plugin does.
-
-    Raises:
-        MpsError: One of its cards is a MIG device.
-    """
-    if config.sharing.strategy == "mps" and any(each.is_part for each in offered):
-        raise MpsError(ON_MIG)
-
-
 def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dict[str, str]:
     """Return the cards that are shared by more clients than they can serve: ID to NVIDIA's message.
 
@@ -90,7 +80,9 @@ class Allocator:
     """Makes the keys of CDI annotations unique."""
 
     def __post_init__(self) -> None:
-        check(self.offered.values(), self.config)
+        """Check the cards; raise MpsError, as NVIDIA's plugin does, for a MIG device while MPS is configured."""
+        if self.config.sharing.strategy == "mps" and any(each.is_part for each in self.offered.values()):
+            raise MpsError(ON_MIG)
 
     def allocate(self, ids: Sequence[str]) -> Response:
         """Return what a container gets for its IDs.
@@ -106,9 +98,10 @@ class Allocator:
         # As in NVIDIA's plugin, MPS counts also if the resource itself is not shared.
         mps = client_mounts(_clean(flags.mps_root), self.resource) if self.config.sharing.strategy == "mps" else ()
         mps_envs = {PIPE_DIRECTORY: mps[0].container_path} if mps else {}
+        extra_envs = {f"NVIDIA_{name.upper()}": "enabled" for name in _enabled(flags)}
         plain = not strategies <= _CDI_STRATEGIES  # also false if the file names no strategy
         return Response(
-            envs=mps_envs | _extra_envs(flags) | self._visible(words, strategies),
+            envs=mps_envs | extra_envs | self._visible(words, strategies),
             mounts=(*mps, *self._id_mounts(cards, strategies)),
             devices=self._nodes(cards) if plain and flags.plugin.pass_device_specs else (),
             annotations=self._annotations(names) if "cdi-annotations" in strategies else {},
@@ -144,12 +137,10 @@ class Allocator:
         return tuple(DeviceNode(path, _clean(f"{root}/{path}"), "rw") for path in paths)
 
     def _cdi_names(self, words: Sequence[str]) -> tuple[str, ...]:
-        flags = self.config.flags
-        beside = {"gdrcopy": flags.gdrcopy_enabled, "gds": flags.gds_enabled, "mofed": flags.mofed_enabled}
         return (
             *(f"{CDI_VENDOR}/gpu={word}" for word in words),
             *(f"{CDI_VENDOR}/imex-channel={channel}" for channel in self.host.imex_channels),
-            *(f"{CDI_VENDOR}/{name}=all" for name, enabled in beside.items() if enabled),
+            *(f"{CDI_VENDOR}/{name}=all" for name in _enabled(self.config.flags)),
         )
 
     def _annotations(self, names: Sequence[str]) -> dict[str, str]:
@@ -157,13 +148,10 @@ class Allocator:
         return {f"{prefix}{_ANNOTATION}{self.new_uuid()}": ",".join(names)} if names else {}
 
 
-def _extra_envs(flags: Flags) -> dict[str, str]:
-    enabled = {
-        "NVIDIA_GDRCOPY": flags.gdrcopy_enabled,
-        "NVIDIA_GDS": flags.gds_enabled,
-        "NVIDIA_MOFED": flags.mofed_enabled,
-    }
-    return {name: "enabled" for name, value in enabled.items() if value}
+def _enabled(flags: Flags) -> list[str]:
+    """Return what containers get in addition to cards."""
+    enabled = {"gdrcopy": flags.gdrcopy_enabled, "gds": flags.gds_enabled, "mofed": flags.mofed_enabled}
+    return [name for name, value in enabled.items() if value]
 
 
 def _clean(path: str) -> str:

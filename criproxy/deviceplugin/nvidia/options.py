@@ -141,6 +141,8 @@ def _devices(value: object) -> object:
             raise _wrong_devices(f"devices set as '{value}' but the only valid string input is 'all'")
         return value
     if isinstance(value, list | tuple):
+        if not value:
+            raise _wrong_devices("devices set as '[]', which shares no card")
         return tuple(map(_device, value))
     count = _whole(value)
     if count is None:

@@ -172,8 +172,6 @@ def _selected(offers: Offers, entry: SharedCards) -> list[Offered]:
             text = f"requested {devices} devices to be replicated, but only {len(there)} devices available"
             raise SelectionError(entry.name, text)
         return there[:devices]
-    if not devices:
-        raise SelectionError(entry.name, "unexpected error: the list of devices is empty")
     by_index, ids = {card.index: card for card in there}, list[str]()
     for name in devices:
         is_index = fullmatch(_INDEX, name)

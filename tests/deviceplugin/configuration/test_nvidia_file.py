@@ -188,7 +188,6 @@ BOTH = IN_TIME_SLICING[:-1] + ", mps: {resources: [{name: gpu, replicas: 2}]}}"
 NOT_OFFERED = "sharing: no card is offered as %s, so this entry shares nothing"
 OF_CDI = "flags: {plugin: {nvidiaCTKPath: /c, containerDriverRoot: /d}}"
 LISTS_OF_CDI = "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}"
-NO_DEVICES = IN_TIME_SLICING % "{name: gpu, replicas: 2, devices: []}"
 MIG = IN_TIME_SLICING % "{name: nvidia.com/mig-1g.5gb, replicas: 2}"
 UNSERVED = "nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card"
 
@@ -215,7 +214,6 @@ UNSERVED = "nvidia.com/t4 is not among resources of the class 'nvidia': add it t
         ("flags: {failOnInitError: true}", ["flags.failOnInitError: true does not make criproxy exit"]),
         (OF_CDI, [f"flags.plugin.{key} has no effect" for key in ("nvidiaCTKPath", "containerDriverRoot")]),
         (LISTS_OF_CDI, ["flags.plugin.deviceListStrategy: criproxy writes no CDI specification: nvidia-ctk must"]),
-        (NO_DEVICES, ["sharing: an entry for nvidia.com/gpu has an empty list of devices"]),
     ],
 )
 def test_what_has_no_effect_is_noted(tmp_path: Path, text: str, notes: list[str]) -> None:

@@ -8,7 +8,8 @@ from criproxy.deviceplugin.nvidia.settings import overrides
 
 
 def config_of(text: str, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> PluginConfig:
-    """Return what *text*, *flags* and *env* say; they must be valid."""
+    """Return what *text*, *flags* and *env* say; raise ConfigError."""
     contents = read(text, [*overrides(flags or {}, env or {})])
-    assert contents.config is not None, contents.mistakes
+    if contents.config is None:
+        raise contents.error
     return contents.config

@@ -92,6 +92,12 @@ MPS = "flags: {mpsRoot: /m, migStrategy: %s}\nsharing: {mps: {resources: [{name:
             "all, a count, or a list of indexes (1), MIG indexes (1:0) and UUIDs (GPU-\u2026, MIG-\u2026)",
             id="no-devices",
         ),
+        pytest.param(
+            SHARED % "{name: g, replicas: 2, devices: []}",
+            "sharing.timeSlicing.resources[0].devices: devices set as '[]', which shares no card; write all, a count,"
+            " or a list of indexes (1), MIG indexes (1:0) and UUIDs (GPU-\u2026, MIG-\u2026)",
+            id="an-empty-list-of-devices",
+        ),
         pytest.param("version: v1\nversion: v1", "'version' is given twice, first in line 1", id="twice"),
     ],
 )

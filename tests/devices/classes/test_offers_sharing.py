@@ -85,7 +85,6 @@ def test_replicas_are_in_the_order_of_numbers() -> None:
         pytest.param(("0:1",), "no matching device at index: 0:1", id="index-of-a-part"),
         pytest.param(("card-9",), "no matching device with UUID: card-9", id="id"),
         pytest.param(4, "requested 4 devices to be replicated, but only 3 devices available", id="count"),
-        pytest.param((), "unexpected error: the list of devices is empty", id="none"),
     ],
 )
 def test_an_entry_for_cards_that_are_not_there(devices: Selector, expected: str) -> None:
