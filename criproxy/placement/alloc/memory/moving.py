@@ -11,7 +11,7 @@ from math import inf
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import MemoryKind
-from criproxy.placement.alloc.memory.zones import KINDS, Mask, Memory, MemoryRequest, Priority, Promises, first_zone
+from criproxy.placement.alloc.memory.zones import KINDS, Mask, MemoryRequest, Priority, Promises, first_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
     Raises:
         NotEnough: there is no such node, or none with memory for the kernel itself; one sentence.
     """
-    memory, work = crowd.promises.memory, _Work(crowd)
-    accepted, zone = dict(work.over(memory.all)), first_zone(memory, request)
-    work.put(request, zone)
-    work.relieve(accepted)
-    zones = {key: memory.nodes(mask) for key, mask in work.moved.items()}
+    memory, moves = crowd.promises.memory, _Moves(crowd)
+    accepted, zone = dict(moves.over(memory.all)), first_zone(memory, request)
+    moves.put(request, zone)
+    moves.relieve(accepted)
+    zones = {key: memory.nodes(mask) for key, mask in moves.moved.items()}
     return Allocation(zones.pop(request.key, memory.nodes(zone)), zones)
 
 
@@ -56,15 +56,15 @@ def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
     The most important come first, then the oldest. Each gets its first zone if that has room again, else the narrowest
     that it grew through and that has.
     """
-    memory, work = crowd.promises.memory, _Work(crowd)
-    requests = [work.users(zone)[key] for key, zone in zones.items()]
+    memory, moves = crowd.promises.memory, _Moves(crowd)
+    requests = [moves.users(zone)[key] for key, zone in zones.items()]
     for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
         if request.priority is not Priority.RESERVATION:
-            work.narrow(request, zones[request.key])
-    return {key: memory.nodes(mask) for key, mask in work.moved.items()}
+            moves.narrow(request, zones[request.key])
+    return {key: memory.nodes(mask) for key, mask in moves.moved.items()}
 
 
-class _Work:
+class _Moves:
     """A crowd while it moves."""
 
     def __init__(self, crowd: Crowd) -> None:
@@ -163,6 +163,7 @@ class _Work:
     def _by_willingness(self, zone: Mask, limit: Priority, *, inside: bool) -> list[tuple[MemoryRequest, Mask]]:
         """Users of *zone* and what they have, the least important first, then the smallest, then the youngest.
 
+        Those that count nothing move, too, as with nri-plugins: what they use beside the promises then has other nodes.
         With *inside* also those of its parts, of the widest part first. A union of zones has none but these.
         """
         parts = [zone]
@@ -195,15 +196,13 @@ class _Work:
         """The zones of *request* from its first one on, as far as they lie within *limit* and are not that."""
         place = request.nodes, request.kinds, limit
         if place not in self._grown:
-            self._grown[place] = list(_growth(self.memory, request, limit))
+            found: list[Mask] = []
+            try:
+                zone = first_zone(self.memory, request)
+            except NotEnough:  # the machine has changed since
+                zone = limit
+            while zone != limit and not zone & ~limit:
+                found.append(zone)
+                zone = self.memory.grown(zone)
+            self._grown[place] = found
         return self._grown[place]
-
-
-def _growth(memory: Memory, request: MemoryRequest, limit: Mask) -> Iterator[Mask]:
-    try:
-        zone = first_zone(memory, request)
-    except NotEnough:  # the machine has changed since
-        return
-    while zone != limit and not zone & ~limit:
-        yield zone
-        zone = memory.grown(zone)
