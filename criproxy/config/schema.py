@@ -51,7 +51,7 @@ def policy_schema(policies: Iterable[str]) -> Schema:
 def _branch(name: str, entry: Entry, common: Schema, definitions: Schema) -> Schema:
     """The options that a file has if it names this policy."""
     then: Schema = {
-        "properties": _properties(with_classes(entry.options), definitions) | dict.fromkeys(common, True),
+        "properties": _properties(with_classes(entry.options), definitions, name) | dict.fromkeys(common, True),
         "additionalProperties": False,
     }
     if required := [field.alias or name for name, field in entry.options.model_fields.items() if field.is_required()]:
@@ -59,11 +59,11 @@ def _branch(name: str, entry: Entry, common: Schema, definitions: Schema) -> Sch
     return {"if": {"properties": {"policy": {"const": name}}, "required": ["policy"]}, "then": then}
 
 
-def _properties(model: type[BaseModel], definitions: Schema) -> Schema:
-    """The options of *model*; what they are made of is added to *definitions*, once for all policies that have it."""
+def _properties(model: type[BaseModel], definitions: Schema, policy: str = "") -> Schema:
+    """The options of *model*, that of a *policy*; what they are made of is added to *definitions*, once for all."""
     schema, nested = _schema(model, "")
     if any(definitions.get(name, value) != value for name, value in nested.items()):  # another one has that name
-        schema, nested = _schema(model, f"{model.__name__}.")
+        schema, nested = _schema(model, f"{policy}.")
     definitions |= nested
     properties: Schema = schema.get("properties", {})
     return properties
@@ -107,7 +107,7 @@ def _field_docstrings(model: type) -> dict[str, str]:
             continue
         try:
             body = ast.parse(dedent(inspect.getsource(cls))).body[0]
-        except OSError:  # a package that ships no source
+        except OSError:  # `with_classes` made the class, or its package ships no source
             continue
         assert isinstance(body, ast.ClassDef)
         for field, words in zip(body.body, body.body[1:], strict=False):

@@ -13,7 +13,7 @@ from criproxy.config.schema import policy_schema
 from criproxy.config.settings import Common
 from criproxy.placement.policies import BUILTIN
 from tests.config.files import told
-from tests.config.packages import install
+from tests.config.packages import POLICY, install
 from tests.conftest import ROOT
 
 EXAMPLES = sorted((ROOT / "policies").glob("*.yaml"))
@@ -112,6 +112,20 @@ def test_the_options_of_another_package(tmp_path: Path, monkeypatch: pytest.Monk
     assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 3}]\n") == []
     assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 9}]\n")
     assert complaints(schema, "policy: none\npools: [{cpus: 0-1}]\n")
+
+
+def test_policies_of_several_packages_with_models_of_the_same_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is completed with its own."""
+    for color in ("red", "green", "blue"):
+        source = POLICY.replace("PoolOptions", "AllOptions").replace("cpus: CpuSetOption", f"{color}: CpuSetOption")
+        install(tmp_path, monkeypatch, source, points=f"{color} = {color}:ENTRY", name=color)
+
+    schema = policy_schema(["red", "green", "blue"])
+
+    for color in ("red", "green", "blue"):
+        assert complaints(schema, f"policy: {color}\ncolor: x\npools: [{{{color}: 0-1}}]\n") == []
 
 
 def test_a_package_without_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
