@@ -22,7 +22,7 @@ class Scheduler:
     """``kernel.sched_deadline_period_{min,max}_us``."""
 
 
-def misfit(scheduling: Scheduling, machine: Scheduler, *, every_cpu: bool = False) -> str:
+def misfit(scheduling: Scheduling, machine: Scheduler, *, every_cpu: bool) -> str:
     """Return why *machine* cannot schedule a container's threads as *scheduling* says; empty if nothing is known.
 
     For `check`, and for the daemon before it takes a policy file. What is only known at the container (too little
@@ -52,8 +52,10 @@ def _real_time(policy: str, machine: Scheduler) -> str:
 
 
 def _deadline(scheduling: Scheduling, machine: Scheduler, *, every_cpu: bool) -> str:
-    runtime_us, deadline_us = scheduling.runtime_us, scheduling.deadline_us or scheduling.period_us
-    period_us = scheduling.period_us or deadline_us
+    if machine.runtime_us == 0:
+        return "policy deadline: kernel.sched_rt_runtime_us is 0, so that the kernel takes no deadline"
+    runtime_us, period_us = scheduling.runtime_us, scheduling.period_us
+    deadline_us = scheduling.deadline_us or period_us
     if not LEAST_RUNTIME_US <= runtime_us <= deadline_us <= period_us:
         return (
             f"policy deadline needs {LEAST_RUNTIME_US} us <= runtime <= deadline <= period:"

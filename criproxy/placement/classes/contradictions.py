@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from criproxy.model.controls import CpuTuning
+from criproxy.model.machine.scheduler import REAL_TIME
 from criproxy.placement.classes.amounts import LEVELS, Amount
 from criproxy.placement.classes.choose import CLASS, KEYS
 from criproxy.placement.classes.options import (
@@ -31,7 +32,6 @@ _WHOLE = 10_000
 """100 %."""
 _PAGE = 4096
 """Bytes of the smallest pages that Linux has."""
-_REAL_TIME = ("fifo", "rr")
 
 
 def class_contradictions(name: str, options: ContainerClassOptions, path: Path) -> Iterator[Misfit]:
@@ -119,9 +119,9 @@ def _block_io(block_io: BlockIoOptions, path: Path) -> Iterator[Misfit]:
 
 def _scheduling(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
     policy = options.policy
-    if policy in _REAL_TIME and options.priority is None:
+    if policy in REAL_TIME and options.priority is None:
         yield Misfit((*path, "policy"), f"{policy} needs a priority from 1 (lowest) to 99")
-    if options.priority is not None and policy not in _REAL_TIME:
+    if options.priority is not None and policy not in REAL_TIME:
         yield Misfit((*path, "priority"), "has an effect only with the policies fifo and rr")
     if options.nice is not None and policy not in (None, "other", "batch"):
         yield Misfit((*path, "nice"), f"has no effect with the policy {policy}, only with other and batch")

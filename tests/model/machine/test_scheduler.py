@@ -40,6 +40,13 @@ DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, 
         pytest.param(DEADLINE, MACHINE, True, "", id="deadline"),
         pytest.param(
             DEADLINE,
+            Scheduler(runtime_us=0),
+            True,
+            "policy deadline: kernel.sched_rt_runtime_us is 0, so that the kernel takes no deadline",
+            id="deadlines-switched-off",
+        ),
+        pytest.param(
+            DEADLINE,
             MACHINE,
             False,
             "policy deadline: the kernel takes it only from threads that may run on all CPUs, and containers of this"
@@ -47,7 +54,7 @@ DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, 
             id="deadline-in-a-cpuset",
         ),
         pytest.param(
-            Scheduling(policy="deadline", runtime_us=30_000, deadline_us=20_000),
+            Scheduling(policy="deadline", runtime_us=30_000, deadline_us=20_000, period_us=20_000),
             MACHINE,
             True,
             "policy deadline needs 2 us <= runtime <= deadline <= period: 30000 us, 20000 us and 20000 us are not",
