@@ -15,8 +15,8 @@ from criproxy.placement.options.annotation_parsing import Wishes, written
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.usable import COUNTED
 
-_NONE = ({"false"}, {"none"}, {"mounts"})
-"""Values of ``topologyhints`` that leave no hint of a device."""
+_OFF = {"false", "none", "mounts"}
+"""Words of ``topologyhints`` that alone leave no hint of a device."""
 _WORDS = {"true", "false", "none", "all", "mounts", "devices", "pod-resources"}
 MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
 _KINDS = {**{kind.value: frozenset({kind}) for kind in MemoryKind}, "mixed": frozenset(COUNTED)}
@@ -35,7 +35,7 @@ def hints_of(wishes: Wishes) -> tuple[tuple[CpuSet, ...], bool]:
     words = wishes.read("topologyhints", _words)
     strict = bool(wishes.boolean("strict.topologyhints"))
     hints = wishes.container.hints
-    return ((), False) if words in _NONE else (hints, strict and bool(hints))
+    return ((), False) if words and words <= _OFF else (hints, strict and bool(hints))
 
 
 def nodes_of(hints: tuple[CpuSet, ...]) -> CpuSet:
@@ -122,11 +122,11 @@ class Hiding:
         self._options = options
         self._last: tuple[Mapping[str, Pod], _Answers] = {}, {}
 
-    def pods(self, node: Node) -> Collection[str]:
+    def annotated_pods(self, node: Node) -> Collection[str]:
         """The pods that say something about any container."""
         return self._answers(node.pods).keys()
 
-    def says(self, node: Node, container: Container) -> bool | None:
+    def hides(self, node: Node, container: Container) -> bool | None:
         """Whether *container* sees one thread of each core only; None where its pod says nothing of it."""
         of_pod = self._answers(node.pods).get(container.pod)
         if of_pod is None:

@@ -61,9 +61,9 @@ def test_answers_go_with_their_pods() -> None:
     hiding = hiding_of(TopologyAwareOptions())
     node = Node(machine(), pods={"a": pod("a", "main: true"), "b": pod("b", "main: [")})
     first, second = asking("a", 1000), asking("b", 1000)
-    assert [hiding.says(node, each) for each in (first, second, replace(first, name="other"))] == [True, None, None]
-    assert sorted(hiding.pods(node)) == ["a", "b"]
+    assert [hiding.hides(node, each) for each in (first, second, replace(first, name="other"))] == [True, None, None]
+    assert sorted(hiding.annotated_pods(node)) == ["a", "b"]
     changed = node.replace(pods={"a": pod("a", "main: false"), "c": Pod(key="c")})
-    assert [hiding.says(changed, each) for each in (first, second)] == [False, None]
-    assert list(hiding.pods(changed)) == ["a"]
-    assert hiding.says(node, first) is True
+    assert [hiding.hides(changed, each) for each in (first, second)] == [False, None]
+    assert list(hiding.annotated_pods(changed)) == ["a"]
+    assert hiding.hides(node, first) is True

@@ -174,11 +174,12 @@ class TestEveryPolicy:
             assert [len(life.node.topology.node_by_id[n].cpus & grant.cpus) for n in (0, nodes - 1)] == [2, 2]
         assert grant.mems == life.node.topology.nodes_of(grant.cpus)
 
-    def test_off(self, name: str, nodes: int) -> None:
+    @pytest.mark.parametrize("words", ["false", "none,mounts", "false, none"])
+    def test_off(self, name: str, nodes: int, words: str) -> None:
         """With the annotation, it is placed as one without a card."""
         with_card, without = Life(nodes, name), Life(nodes, name)
 
-        assert with_card.come("c", GPUS - 1, topologyhints="false") == without.come("c")
+        assert with_card.come("c", GPUS - 1, topologyhints=words) == without.come("c")
 
     def test_strict(self, name: str, nodes: int) -> None:
         """It gets CPUs next to its card, or none, with a sentence that says why."""

@@ -156,10 +156,10 @@ class BalloonsPolicy:
     def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
         """The containers of *balloon* that see one thread of each core only."""
         default, containers = balloon.kind.type.hide_hyperthreads, node.containers
-        if not (saying := hiding_of(self.options).pods(node)):
+        if not (saying := hiding_of(self.options).annotated_pods(node)):
             return balloon.keys if default else ()
         own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
-        said = {key: hiding_of(self.options).says(node, containers[key]) for key in own}
+        said = {key: hiding_of(self.options).hides(node, containers[key]) for key in own}
         hiding = {key for key, hides in said.items() if (default if hides is None else hides)}
         return (set(balloon.keys) - own) | hiding if default else hiding
 

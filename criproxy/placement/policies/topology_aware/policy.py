@@ -88,7 +88,7 @@ class TopologyAwarePolicy:
     def _hides(self, node: Node, key: str) -> bool:
         """Whether a container sees one thread of each core only."""
         container = node.containers.get(key)
-        return container is not None and bool(hiding_of(self.options).says(node, container))
+        return container is not None and bool(hiding_of(self.options).hides(node, container))
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """The pools by their criteria; None for a container that is left alone.
