@@ -13,12 +13,15 @@ from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Usage
 from criproxy.errors import UsageError
 
 MOST_CLASSES = 64
+"""In a report."""
 MOST_CONTAINERS = 2048
-"""Pairs of a container and one of its cards."""
-MOST_MIB = 1 << 40
-MOST_PERCENT = 1e6
+"""Pairs of a container and one of its cards, in a report."""
+MOST_MIB, MOST_PERCENT = 1 << 40, 1e6
+"""More is a mistake."""
 LONGEST_PERIOD_S = 300.0
+"""Between two reports."""
 MISSED, PATIENCE_S = 3, 5.0
+"""How many periods, and how much longer, the last report counts."""
 MINUTE_S = 60
 POINTS = 60
 """The length of a series."""
@@ -47,32 +50,32 @@ def read_usage(arguments: Mapping[str, Any]) -> UsageReport:
         classes=(len(classes), MOST_CLASSES), cards=(cards, MOST_CARDS), containers=(containers, MOST_CONTAINERS)
     )
     for number, each in enumerate(classes):
-        for problem in _problems(each):
-            raise UsageError(f"classes[{number}].{problem}")
+        _check(f"classes[{number}]", each)
     return report
 
 
-def _problems(use: ClassUse) -> Iterator[str]:
-    """Yield what is invalid in a class."""
+def _check(where: str, use: ClassUse) -> None:
+    """Check the class at *where*; raise UsageError."""
     if not use.kind:
-        yield "kind: must not be empty"
+        raise UsageError(f"{where}.kind: must not be empty")
     for number, card in enumerate(use.cards):
-        yield from _amount_problems(f"cards[{number}]", card, total_mib=card.total_mib)
+        _check_amounts(f"{where}.cards[{number}]", card, total_mib=card.total_mib)
     for name, entries in (("containers", use.containers), ("others", use.others)):
         for number, each in enumerate(entries):
-            yield from _amount_problems(f"{name}[{number}]", each)
+            entry = f"{where}.{name}[{number}]"
+            _check_amounts(entry, each)
             if (name == "containers") is not bool(each.container_id):
-                yield f"{name}[{number}].container_id: must be set in containers, and nowhere else"
+                raise UsageError(f"{entry}.container_id: must be set in containers, and nowhere else")
 
 
-def _amount_problems(where: str, use: CardUse | ContainerUse, total_mib: int = 0) -> Iterator[str]:
+def _check_amounts(where: str, use: CardUse | ContainerUse, total_mib: int = 0) -> None:
     if not use.card:
-        yield f"{where}.card: must not be empty"
+        raise UsageError(f"{where}.card: must not be empty")
     for each in (use.memory_mib, total_mib):
         if not 0 <= each <= MOST_MIB:
-            yield f"{where}: must be an amount of MiB, not {each!r}"
+            raise UsageError(f"{where}: must be an amount of MiB, not {each!r}")
     if use.cores_percent is not None and not 0 <= use.cores_percent <= MOST_PERCENT:  # also excludes NaN
-        yield f"{where}.cores_percent: must be a percentage, not {use.cores_percent!r}"
+        raise UsageError(f"{where}.cores_percent: must be a percentage, not {use.cores_percent!r}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -144,7 +147,9 @@ class UsageHistory:
     def _add(self, key: SeriesKey, minute: int, memory_mib: int, cores_percent: float | None) -> None:
         points = self._series.pop(key, None) or deque[Point](maxlen=POINTS)
         self._series[key] = points
-        if not points or points[-1].minute < minute:  # a clock that was set back adds to the newest one
+        while points and points[-1].minute > minute:  # the clock was set back
+            points.pop()
+        if not points or points[-1].minute < minute:
             points.append(Point(minute, 0))
         points[-1].add(memory_mib, cores_percent)
 

@@ -125,13 +125,16 @@ def test_an_hour_is_kept() -> None:
 
 
 def test_a_clock_that_was_set_back() -> None:
-    """What comes before the newest point is added to it: points stay in order."""
+    """Points of minutes that are yet to come are dropped: use has the time of its report, and points stay in order."""
     history = UsageHistory()
-    history.add(BEGIN_S, used(100))
-    history.add(BEGIN_S - 600, used(300))
+    for minutes in (0, 9, 10):
+        history.add(BEGIN_S + 60 * minutes, used(500))
+    history.add(BEGIN_S + 60, used(100))
+    history.add(BEGIN_S + 120, used(200))
 
-    ((_, (point,)),) = history.series(BEGIN_S)
-    assert point.memory_mib == 300
+    ((_, points),) = history.series(BEGIN_S + 120)
+    first = int(BEGIN_S // 60)
+    assert [(point.minute - first, point.memory_mib) for point in points] == [(0, 500), (1, 100), (2, 200)]
 
 
 def test_series_are_bounded() -> None:
