@@ -6,7 +6,6 @@ other pods, and free for their own pod.
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from criproxy.errors import NotEnough
@@ -118,19 +117,14 @@ def _shared_milli(node: Node, pod: Pod) -> int:
 
 def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:
     """Return the node with *kept* for the pod *uid*; no container moves."""
-    if kept == node.kept.get(uid, NOTHING) and list(kept.by_name) == list(node.kept.get(uid, NOTHING).by_name):
+    before = node.kept.get(uid, NOTHING)
+    if list(kept.by_name.items()) == list(before.by_name.items()):
         return node
     rest: dict[str, Kept] = {other: cpus for other, cpus in node.kept.items() if other != uid}
     return node.replace(kept={**rest, uid: kept} if kept.by_name else rest)
 
 
-def of_living(node: Node) -> Mapping[str, Kept]:
-    """Return the kept CPUs of pods that have a sandbox which has not ended."""
-    living = {pod.uid for pod in node.pods.values() if not pod.stopped}
-    return node.kept if node.kept.keys() <= living else {u: kept for u, kept in node.kept.items() if u in living}
-
-
-def unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
+def _unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
     """Return those of *cpus* that are neither exclusive nor watched, and not in any of *places*."""
     return (cpus & node.topology.cpus) - node.exclusive_cpus - node.watched_cpus - NO_CPUS.union(*set(places))
 
@@ -146,14 +140,16 @@ def place_with_kept(node: Node, container: Container, pod: Pod, policy: Policy) 
     had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
     if had and (placed := _again(node, container, pod, had, policy)):
         return placed
-    with suppress(NotEnough):
+    try:
         placed = ask(node, container, policy, shown(node, had))
-        mine = placed.node.own_cpus(container.key)
-        if had:  # the former attempt is no longer the last one
-            names = {**own.by_name, container.name: had & mine}
-            return _keeping(placed, pod, Kept(names).within(own.cpus))
-        if not (mine and is_new) or _has_room(node, pod, own, mine):
-            return placed
+    except NotEnough:
+        return _place_on_kept(node, container, pod, own, policy)
+    mine = placed.node.own_cpus(container.key)
+    if had:  # the former attempt is no longer the last one
+        names = {**own.by_name, container.name: had & mine}
+        return _keeping(placed, pod, Kept(names).within(own.cpus))
+    if not (mine and is_new) or _has_room(node, pod, own, mine):
+        return placed
     return _place_on_kept(node, container, pod, own, policy)
 
 
@@ -173,8 +169,11 @@ def _again(node: Node, container: Container, pod: Pod, had: CpuSet, policy: Poli
 
 def _place_on_kept(node: Node, container: Container, pod: Pod, own: Kept, policy: Policy) -> Placed:
     """Return the node with a container that gets kept CPUs of its *pod*, or others in addition to them."""
-    with suppress(NotEnough):
+    try:
         placed = ask(node, container, policy, shown(node, own.cpus, only=own.cpus - node.owned_cpus))
+    except NotEnough:
+        pass
+    else:
         mine = placed.node.own_cpus(container.key)
         if mine and mine <= own.cpus:  # the rest stays kept, and no other pod may share it
             return replace(placed, node=reshared(placed.node, own.cpus - placed.node.owned_cpus, policy))
@@ -227,8 +226,9 @@ def trimmed(node: Node, policy: Policy) -> Node:
 
 def without_ended(node: Node, policy: Policy) -> Node:
     """Return the node without kept CPUs of pods that have ended."""
-    kept = of_living(node)
-    return node if kept is node.kept else with_other_kept(node, kept, policy)
+    living = {pod.uid for pod in node.pods.values() if not pod.stopped}
+    kept = {uid: each for uid, each in node.kept.items() if uid in living}
+    return node if len(kept) == len(node.kept) else with_other_kept(node, kept, policy)
 
 
 def inherited(node: Node, pod: Pod, inherits: Mapping[str, CpuSet], policy: Policy) -> Node:
@@ -236,12 +236,12 @@ def inherited(node: Node, pod: Pod, inherits: Mapping[str, CpuSet], policy: Poli
     if not inherits or not keeps(policy) or not pod.uid or pod.uid in node.kept or node.released:
         return node
     options = options_of(policy)
-    free = unused(options.within(node), NO_CPUS.union(*inherits.values()), ())
+    free = _unused(options.within(node), NO_CPUS.union(*inherits.values()), ())
     kept = within_total(Kept(inherits).within(free), owned_by(node, pod.uid), pod, node)
     while kept.by_name:
         made = with_other_kept(node, {**node.kept, pod.uid: kept}, policy)
         here = (grant.cpus for grant in made.grants.values() if not grant.exclusive or grant.shares)
-        left = kept.within(unused(node, kept.cpus, here))
+        left = kept.within(_unused(node, kept.cpus, here))
         if left == kept and options.within(made).shared_cpus:
             return made
         kept = left if left != kept else NOTHING  # otherwise a shared container would have no CPU
