@@ -93,6 +93,16 @@ class Requirement(Wish):
             case "DoesNotExist":
                 return self.key not in labels
 
+    def query(self) -> str:
+        """Return it as the API server takes it in a query."""
+        values = ",".join(self.values)
+        return {
+            "In": f"{self.key} in ({values})",
+            "NotIn": f"{self.key} notin ({values})",
+            "Exists": self.key,
+            "DoesNotExist": f"!{self.key}",
+        }[self.operator]
+
 
 class NodeSelector(Wish):
     """A selector of nodes by their labels: all of it must hold, and {} selects every node."""
@@ -107,6 +117,11 @@ class NodeSelector(Wish):
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.met_by(labels) for requirement in self.match_expressions
         )
+
+    def query(self) -> str:
+        """Return it as the API server takes it in a query."""
+        labels = (f"{key}={value}" for key, value in self.match_labels.items())
+        return ",".join((*labels, *(requirement.query() for requirement in self.match_expressions)))
 
 
 def _try_time(value: object) -> object:

@@ -9,7 +9,6 @@ from criproxy.agent.objects.node_policy import (
     MAX_FAILURES,
     Failure,
     NodePolicy,
-    NodeSelector,
     Object,
     RolloutStatus,
     Status,
@@ -37,7 +36,7 @@ class StatusWriter:
 
         If another node has begun the rollout, or the NodePolicy has changed, nothing is written.
         """
-        nodes = await self.client.count(NODES, label_selector=label_selector(policy.spec.node_selector))
+        nodes = await self.client.count(NODES, label_selector=policy.spec.node_selector.query())
         rollout = RolloutStatus(
             generation=policy.generation,
             hash=policy.hash,
@@ -72,7 +71,7 @@ class StatusWriter:
                 if error.status != 409 or attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(pauses.pause_s())
-        return None
+        raise AssertionError("the last attempt returns or raises")
 
     async def _write(self, policy: NodePolicy, status: Status) -> Object:
         body = {"metadata": {"resourceVersion": policy.resource_version}, "status": status.as_object()}
@@ -83,26 +82,10 @@ def with_failure(policy: NodePolicy, node: str, text: str, at: str) -> Status:
     """Return the status of *policy* with one more failure of the present spec; those of earlier ones go first."""
     text = bounded_text(text, MOST_CHARACTERS)
     failure = Failure(node=node, generation=policy.generation, hash=policy.hash, at=at, text=text)
-    now = [*failures_of(policy), failure]
-    earlier = [each for each in policy.status.failures if each not in now]
-    failures = [*earlier, *now][-MAX_FAILURES:]
+    present = [*failures_of(policy), failure]
+    earlier = [each for each in policy.status.failures if each not in present]
+    failures = [*earlier, *present][-MAX_FAILURES:]
     status = policy.status.model_copy(update={"failures": failures, "stopped": False, "message": ""})
     why = why_stopped(replace(policy, status=status))
     message = why or f"{node}: {text}; the rollout goes on"
     return status.model_copy(update={"stopped": bool(why) and has_begun(policy), "message": message})
-
-
-def label_selector(selector: NodeSelector) -> str:
-    """Return *selector* as the API server takes it in a query."""
-    terms = [f"{key}={value}" for key, value in selector.match_labels.items()]
-    for each in selector.match_expressions:
-        values = ",".join(each.values)
-        terms.append(
-            {
-                "In": f"{each.key} in ({values})",
-                "NotIn": f"{each.key} notin ({values})",
-                "Exists": each.key,
-                "DoesNotExist": f"!{each.key}",
-            }[each.operator]
-        )
-    return ",".join(terms)

@@ -7,7 +7,7 @@ import pytest
 from criproxy.agent.objects.node_policy import MAX_FAILURES, NodePolicy, NodeSelector
 from criproxy.agent.rollout.choose import choose, failure_on, is_recorded, why_stopped
 from criproxy.agent.rollout.slots import CANDIDATES, lease_names
-from criproxy.agent.rollout.status import label_selector, with_failure
+from criproxy.agent.rollout.status import with_failure
 from lab.apiserver.selectors import matcher
 
 GPU = {"matchLabels": {"pool": "gpu"}}
@@ -92,13 +92,13 @@ def test_a_selector_in_a_query_selects_the_same_nodes() -> None:
         {"key": "d", "operator": "DoesNotExist"},
     ]
     selector = NodeSelector.model_validate({"matchLabels": {"e": "5"}, "matchExpressions": expressions})
-    fits = matcher(label_selector(selector), "")
+    fits = matcher(selector.query(), "")
     right = {"a": "2", "b": "y", "c": "", "e": "5"}
     wrong = [{"a": "3"}, {"b": "x"}, {"d": ""}, {"e": "6"}]
     without = {key: value for key, value in right.items() if key != "c"}
     for labels in (right, *({**right, **each} for each in wrong), without):
         assert fits({"metadata": {"labels": labels}}) == selector.matches(labels)
-    assert label_selector(NodeSelector()) == ""
+    assert NodeSelector().query() == ""
 
 
 def test_nodes_are_spread_over_the_turns() -> None:
