@@ -52,7 +52,7 @@ class Pod:
     """As in the sandbox configuration, in cgroupfs or systemd notation; empty if none was sent."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations that a policy may read, see `model.annotations`."""
+    """Annotations that a policy may read, see `model.text.annotations`."""
     cpu_total_milli: int = 0
     """The CPU of the whole pod, from the last message about its sandbox; 0 if that has none."""
     stopped: bool = False
@@ -77,7 +77,7 @@ class Sizes:
     """Its own request; 0 with `of_pod`."""
     cpu_limit_milli: int | None = None
     cpu_quota: CfsQuota | None = None
-    """The limit as it was sent."""
+    """The CPU limit as it was sent."""
     memory_limit_bytes: int | None = None
     memory_request_bytes: Interval | None = None
     of_pod: bool = False
