@@ -75,14 +75,6 @@ def node_labels(
     return legal_labels(found | resource_labels(others)), problem
 
 
-def label_text(
-    configuration: Configuration, inventory: Inventory, served: Served, machine_type: str | None, loaded_s: float
-) -> tuple[str, str]:
-    """Return `node_labels` with the same arguments, as the text of the file."""
-    found, problem = node_labels(configuration, inventory, served, machine_type, loaded_s)
-    return feature_file(found), problem
-
-
 def labels_note(configuration: Configuration, inventory: Inventory) -> str:
     """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
     if configuration.plan.nvidia is None:

@@ -5,7 +5,6 @@ small kubelet of the emulator sends what a kubelet would send.
 """
 
 from dataclasses import dataclass
-from math import ceil, log2
 
 from criproxy.model.cpuset import MAX_ID
 
@@ -62,14 +61,8 @@ def milli_to_shares(cpu_milli: int) -> int:
 
 
 def linear_weight(shares: int) -> int:
-    """Return the cpu.weight that runc before 1.3.2 and crun before 1.23 make of *shares*."""
+    """Return the cpu.weight that runc before 1.3.2 and crun before 1.23 make of *shares*; newer ones make others."""
     return 1 + (min(max(shares, MIN_SHARES), MAX_SHARES) - MIN_SHARES) * 9999 // 262_142
-
-
-def quadratic_weight(shares: int) -> int:
-    """Return the cpu.weight that newer ones make of them: 1024 shares are 100, the kernel's default."""
-    exponent = log2(min(max(shares, MIN_SHARES), MAX_SHARES))
-    return ceil(10 ** ((exponent * exponent + 125 * exponent) / 612.0 - 7.0 / 34.0))
 
 
 def shares_to_milli(shares: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded
-from criproxy.deviceplugin.label_updater import LabelUpdater, has_content, label_text, labels_note, machine_type, write
+from criproxy.deviceplugin.label_updater import LabelUpdater, has_content, labels_note, machine_type, node_labels, write
 from criproxy.deviceplugin.resources.kubelet_state import InUse
 from criproxy.deviceplugin.resources.plugin_manager import PluginManager
 from criproxy.deviceplugin.resources.publisher import Publisher
@@ -132,32 +132,30 @@ NPUS = Served(
 
 def test_the_file_has_the_labels_of_all_classes() -> None:
     """NVIDIA's as its feature discovery gives them, with the time; nothing is said twice."""
-    text, problem = label_text(NVIDIA, CARDS, NPUS, "Big", 1_760_000_000.9)
+    found, problem = node_labels(NVIDIA, CARDS, NPUS, "Big", 1_760_000_000.9)
 
     assert problem == ""
-    assert "nvidia.com/gfd.timestamp=1760000000\n" in text
-    assert "nvidia.com/gpu.machine=Big\n" in text
-    assert "nvidia.com/gpu.count=1\n" in text
-    assert "aliyun.com/npu.count=1\n" in text
-    keys = [line.partition("=")[0] for line in text.splitlines()]
-    assert sorted(set(keys)) == keys
+    assert found["nvidia.com/gfd.timestamp"] == "1760000000"
+    assert found["nvidia.com/gpu.machine"] == "Big"
+    assert found["nvidia.com/gpu.count"] == "1"
+    assert found["aliyun.com/npu.count"] == "1"
 
 
 def test_nvidia_s_cards_may_have_none() -> None:
     """Where its feature discovery gives none, the reason comes with the labels of the others."""
-    text, problem = label_text(NVIDIA, Inventory(gpus=(t4(0),)), NPUS, None, 0)
+    found, problem = node_labels(NVIDIA, Inventory(gpus=(t4(0),)), NPUS, None, 0)
 
     assert "error getting driver version" in problem
-    assert text.startswith("aliyun.com/npu.count=1\n")
-    assert label_text(OTHERS, CARDS, NPUS, None, 0)[0] == text
+    assert found["aliyun.com/npu.count"] == "1"
+    assert node_labels(OTHERS, CARDS, NPUS, None, 0)[0] == found
 
 
 def test_a_guest_with_a_vgpu() -> None:
     """NVML tells that there is one; what driver the host has is not known, and not said."""
-    text, _ = label_text(NVIDIA, replace(CARDS, gpus=(replace(t4(0), is_vgpu=True),)), NPUS, None, 0)
+    found, _ = node_labels(NVIDIA, replace(CARDS, gpus=(replace(t4(0), is_vgpu=True),)), NPUS, None, 0)
 
-    assert [line for line in text.splitlines() if "vgpu" in line] == ["nvidia.com/vgpu.present=true"]
-    assert "nvidia.com/vgpu.present=false" in label_text(NVIDIA, CARDS, NPUS, None, 0)[0]
+    assert {key: value for key, value in found.items() if "vgpu" in key} == {"nvidia.com/vgpu.present": "true"}
+    assert node_labels(NVIDIA, CARDS, NPUS, None, 0)[0]["nvidia.com/vgpu.present"] == "false"
 
 
 def test_several_models() -> None:
@@ -167,7 +165,7 @@ def test_several_models() -> None:
     assert labels_note(NVIDIA, both) == (
         "GPUs of several models have the same labels: they describe Tesla V100, but not Tesla T4"
     )
-    assert "nvidia.com/gpu.product=Tesla-V100\n" in label_text(NVIDIA, both, NPUS, None, 0)[0]
+    assert node_labels(NVIDIA, both, NPUS, None, 0)[0]["nvidia.com/gpu.product"] == "Tesla-V100"
     assert labels_note(NVIDIA, CARDS) == ""
     assert labels_note(OTHERS, both) == ""
 
