@@ -191,11 +191,11 @@ class ControlsClient:
         if not self._is_whole:
             await self._finder.ended()  # else it would put back what containers have whose cgroup is not known yet
             self.generation += 1
-            desired = await asyncio.to_thread(to_plain, self.map.whole())
+            desired = await asyncio.to_thread(to_plain, self.map.take_all())
             if not await self._send(client, "apply", {"generation": self.generation, "desired": desired}):
                 raise NoDaemon(f"criproxy controls on {self.socket} has not taken what it was sent")
             return
-        if changes := self.map.changes():
+        if changes := self.map.take_changes():
             after, self.generation = self.generation, self.generation + 1
             await self._send(client, "apply", {"generation": self.generation, "after": after, **changes})
         else:
@@ -251,12 +251,12 @@ class ControlsClient:
         """Ask the runtime for the cgroups of containers, where they do not follow from those of their pods."""
         for key in (*self.map.unplaced,):
             await asyncio.sleep(0)  # there may be a thousand
-            if cgroup := self.map.find(key):
-                self.map.found(key, cgroup)
+            if cgroup := self.map.known_cgroup(key):
+                self.map.set_cgroup(key, cgroup)
                 continue
             with suppress(RuntimeCallError):  # it is asked again after the next change
                 reply = await self.context.runtime.container_status(key, verbose=True)
-                self.map.found(key, translate.cgroup_in(reply.info).strip("/"))
+                self.map.set_cgroup(key, translate.cgroup_in(reply.info).strip("/"))
         if self.map.update():
             self._wake.set()
         self._tell_answered()

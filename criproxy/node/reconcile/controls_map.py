@@ -28,6 +28,31 @@ _SLICE = ".slice"
 
 
 @dataclass(slots=True)
+class _UseCounts:
+    """How containers use CPUs."""
+
+    counts: Counter[Use] = field(default_factory=Counter)
+    _of: dict[str, Use] = field(default_factory=dict)
+    """By id."""
+
+    def put(self, key: str, use: Use | None) -> bool:
+        """Take the *use* of a container, None without any; return whether a use is new, or has none any more."""
+        before = self._of.pop(key, None)
+        if use is not None:
+            self._of[key] = use
+        if use == before:
+            return False
+        if use is not None:
+            self.counts[use] += 1
+        if before is not None:
+            self.counts[before] -= 1
+            if not self.counts[before]:
+                del self.counts[before]
+                return True
+        return use is not None and self.counts[use] == 1
+
+
+@dataclass(slots=True)
 class ControlsMap:
     """What is desired now."""
 
@@ -50,8 +75,7 @@ class ControlsMap:
     _unsent: set[str] = field(default_factory=set)
     _sent: set[str] = field(default_factory=set)
     """Those that the service has, or may have, and has not confirmed."""
-    _uses: Counter[Use] = field(default_factory=Counter)
-    _use_of: dict[str, Use] = field(default_factory=dict)
+    _uses: _UseCounts = field(default_factory=_UseCounts)
     _is_layout_due: bool = False
     _grants: Mapping[str, Grant] = field(default_factory=dict)
     """Of the node that was looked at last, as are the next three."""
@@ -71,12 +95,16 @@ class ControlsMap:
             self._begin(parts)
         if self.parts is not None:
             self._follow(self.parts)
-        return bool(self._unsent) or self._is_layout_due
+        return self._has_unsent
 
     @property
     def has_changes(self) -> bool:
         """Whether something was not sent yet, or not confirmed."""
-        return bool(self._unsent or self._sent or self.unplaced) or self._is_layout_due
+        return self._has_unsent or bool(self._sent or self.unplaced)
+
+    @property
+    def _has_unsent(self) -> bool:
+        return bool(self._unsent) or self._is_layout_due
 
     @property
     def is_nothing(self) -> bool:
@@ -87,7 +115,7 @@ class ControlsMap:
         """Whether the service has not confirmed yet what is desired for a container."""
         return key in self._unsent or key in self._sent or key in self.unplaced
 
-    def find(self, key: str) -> str:
+    def known_cgroup(self, key: str) -> str:
         """Return the cgroup of a container, which may not be there before its start; empty if it must be asked for."""
         if group := self.context.cgroups.groups.get(key):
             return group.below
@@ -95,7 +123,7 @@ class ControlsMap:
         around = self._around_id.get(parent.endswith(_SLICE))
         return f"{parent}/{around[0]}{key}{around[1]}" if parent and around else ""
 
-    def found(self, key: str, cgroup: str) -> None:
+    def set_cgroup(self, key: str, cgroup: str) -> None:
         """Take the *cgroup* that the runtime reports for a container of `unplaced`; empty if it knows none."""
         self.unplaced.discard(key)
         grant, container = self._grants.get(key), self.context.state.node.containers.get(key)
@@ -105,7 +133,7 @@ class ControlsMap:
         if parent and before.startswith(f"{parent}/") and "/" not in behind:
             self._around_id[parent.endswith(_SLICE)] = before.removeprefix(f"{parent}/"), behind
         self._cgroups[key] = cgroup
-        self._look_at_controls(container, grant, self.parts)
+        self._update_controls(container, grant, self.parts)
 
     def _parent(self, key: str) -> str:
         """Return the cgroup of the pod of a container; empty if it is not known."""
@@ -116,15 +144,15 @@ class ControlsMap:
 
     # ---------------------------------------------------------------- what is sent
 
-    def whole(self) -> Desired:
+    def take_all(self) -> Desired:
         """Return all that is desired; it counts as sent."""
         self._update_layout()
         self._sent = {*self._sent, *self._unsent, *self.containers}
         self._unsent = set()
         return replace(self.layout, containers={**self.containers})
 
-    def changes(self) -> dict[str, Any]:
-        """Return what has changed since the last `whole` or `changes`, as JSON; it counts as sent. Empty: nothing."""
+    def take_changes(self) -> dict[str, Any]:
+        """Return what has changed since the last of these two calls, as JSON; it counts as sent. Empty: nothing."""
         changed, self._unsent = self._unsent, set()
         self._sent |= changed
         found: dict[str, Any] = {}
@@ -154,9 +182,7 @@ class ControlsMap:
         self._unsent.update(self.containers)
         self.containers, self._grants, self._containers = {}, {}, {}
         self.unplaced.clear()
-        self._uses.clear()
-        self._use_of.clear()
-        self._is_layout_due = True
+        self._uses, self._is_layout_due = _UseCounts(), True
 
     def _follow(self, parts: ClassParts) -> None:
         node = self.context.state.node
@@ -165,13 +191,14 @@ class ControlsMap:
             changed = {*changed, *changed_keys(self._containers, node.containers)}
         for key in changed:
             grant = node.grants.get(key)
-            self._count(key, None if grant is None or grant.is_preserved else use_of(grant, parts))
+            if self._uses.put(key, None if grant is None or grant.is_preserved else use_of(grant, parts)):
+                self._is_layout_due = True
             container = node.containers.get(key)
             if grant is None or container is None or not container.has_id:
                 self._drop(key)
                 self._cgroups.pop(key, None)
             elif (grant.controls.classes or key in self.containers) and not self._has_only_moved(container, grant):
-                self._look_at_controls(container, grant, parts)
+                self._update_controls(container, grant, parts)
         self._grants, self._containers = node.grants, node.containers
         exclusive, topology = node.exclusive_cpus, node.topology
         if exclusive != self._exclusive or topology is not self._topology:
@@ -183,24 +210,9 @@ class ControlsMap:
         is_same = self._containers.get(container.key) is container
         return is_same and before is not None and before.controls is grant.controls
 
-    def _count(self, key: str, use: Use | None) -> None:
-        before = self._use_of.get(key)
-        if use == before:
-            return
-        if before is not None:
-            del self._use_of[key]
-            self._uses[before] -= 1
-            if not self._uses[before]:
-                del self._uses[before]
-                self._is_layout_due = True
-        if use is not None:
-            self._is_layout_due = self._is_layout_due or use not in self._uses
-            self._use_of[key] = use
-            self._uses[use] += 1
-
-    def _look_at_controls(self, container: Container, grant: Grant, parts: ClassParts) -> None:
+    def _update_controls(self, container: Container, grant: Grant, parts: ClassParts) -> None:
         key = container.key
-        cgroup = self._cgroups.get(key) or self.find(key)
+        cgroup = self._cgroups.get(key) or self.known_cgroup(key)
         if not cgroup:
             if controls_of(container, grant, parts, ""):
                 self.unplaced.add(key)
@@ -229,5 +241,5 @@ class ControlsMap:
         else:
             reserved = options_of(state.policy).reserved(state.node.topology)
             empty = empty_pools_of(state.policy, state.node) if self.parts.pools else {}
-            self.layout = layout(state.node, self.parts, self._uses.keys(), reserved, empty)
+            self.layout = layout(state.node, self.parts, self._uses.counts.keys(), reserved, empty)
         return self.layout != before

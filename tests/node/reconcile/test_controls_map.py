@@ -151,7 +151,7 @@ class There:
     def finds(self, number: int) -> None:
         """The runtime tells the cgroups that were not known."""
         for key in [*self.map.unplaced]:
-            self.map.found(key, cgroup(key))
+            self.map.set_cgroup(key, cgroup(key))
 
     # ---------------------------------------------------------------- what the service is told
 
@@ -160,9 +160,9 @@ class There:
         self.map.update()
         self.generation += 1
         if self.has is None:
-            self.has = self.map.whole()
+            self.has = self.map.take_all()
             return
-        changes = {"generation": self.generation, "after": self.generation - 1, **self.map.changes()}
+        changes = {"generation": self.generation, "after": self.generation - 1, **self.map.take_changes()}
         _, parsed = parse_apply(changes)
         assert isinstance(parsed, Changes)
         self.has = parsed.applied_to(self.has)
@@ -172,8 +172,8 @@ class There:
         fresh = self.new_map()
         fresh.update()
         for key in fresh.unplaced - self.map.unplaced:
-            fresh.found(key, cgroup(key))
-        return fresh.whole(), fresh.unplaced
+            fresh.set_cgroup(key, cgroup(key))
+        return fresh.take_all(), fresh.unplaced
 
 
 def cgroup(key: str) -> str:
