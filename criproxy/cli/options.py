@@ -1,13 +1,17 @@
-"""Options and types of options that several commands have."""
+"""Options and types of options that several commands have, and the log that some of these set up."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from criproxy.errors import CriproxyError
+
+if TYPE_CHECKING:
+    from criproxy.process.log import LineWriter
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "journal", "json")
@@ -108,6 +112,29 @@ def log_options(command: F) -> F:
         help="auto: journal if standard error goes to systemd, else console.",
     )(command)
     return click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)(command)
+
+
+@contextmanager
+def program_log(log_format: str, log_level: str) -> "Iterator[LineWriter]":
+    """Set up the log for a program beside the daemon; say why the program fails, and exit with that status."""
+    from criproxy.process import log  # first: prevents structlog from loading what we never use
+
+    writer = log.setup(log_format, log_level)
+    try:
+        yield writer
+    except Exception as error:
+        logger = log.structlog.get_logger("criproxy")
+        if not isinstance(error, CriproxyError):
+            logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
+            raise click.exceptions.Exit(CriproxyError.exit_status) from error
+        if log.chosen(log_format) == "console":
+            from criproxy.cli.render.console import print_lines
+
+            print_lines(str(error), err=True)
+        else:
+            for line in str(error).splitlines():
+                logger.critical("cannot serve", error=line)
+        raise click.exceptions.Exit(error.exit_status) from error
 
 
 def host_options(function: F) -> F:

@@ -5,8 +5,7 @@ import os
 import click
 
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.operate.device_plugin import report_failure
-from criproxy.cli.options import PathOption, WholeNumber, duration, log_options
+from criproxy.cli.options import PathOption, WholeNumber, duration, log_options, program_log
 from criproxy.errors import UsageError
 
 
@@ -119,10 +118,7 @@ def command(
 
     SIGTERM and SIGINT stop it.
     """
-    from criproxy.process import log  # first: prevents structlog from loading what we never use
-
-    writer = log.setup(log_format, log_level)
-    try:
+    with program_log(log_format, log_level) as writer:
         from criproxy.agent import options as agent
         from criproxy.agent.serve import run
 
@@ -131,6 +127,3 @@ def command(
         if why := agent.without_effect(options):
             raise UsageError(why)
         run(agent.AgentOptions(**chosen, **options), writer)  # type: ignore[arg-type]  # click has checked them
-    except Exception as error:
-        status = report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
-        raise click.exceptions.Exit(status) from error

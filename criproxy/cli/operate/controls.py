@@ -2,8 +2,7 @@
 
 import click
 
-from criproxy.cli.operate.device_plugin import report_failure
-from criproxy.cli.options import PathOption, log_options
+from criproxy.cli.options import PathOption, log_options, program_log
 from criproxy.controls import DEFAULT_SOCKET, DEFAULT_STATE_DIR
 
 
@@ -38,10 +37,7 @@ def command(log_level: str, log_format: str, put_back: bool, **options: object) 
 
     SIGTERM and SIGINT stop it; what is applied stays.
     """
-    from criproxy.process import log  # first: prevents structlog from loading what we never use
-
-    writer = log.setup(log_format, log_level)
-    try:
+    with program_log(log_format, log_level) as writer:
         from criproxy.controls import serve
 
         chosen = serve.ControlsOptions(**options)  # type: ignore[arg-type]  # click has checked them
@@ -49,6 +45,3 @@ def command(log_level: str, log_format: str, put_back: bool, **options: object) 
             serve.put_back(chosen)
         else:
             serve.run(chosen, writer)
-    except Exception as error:
-        status = report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
-        raise click.exceptions.Exit(status) from error

@@ -1,16 +1,15 @@
 """``criproxy device-plugin``: offers the node's cards to the kubelet."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.options import PathOption, config_option, http_option, log_options
+from criproxy.cli.options import PathOption, config_option, http_option, log_options, program_log
 from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, KUBELET_SOCKET, SETTINGS
 
-_OURS = "nvidia_flag_"
-"""The prefix of the parameters of NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
 _ALONE = {
     KUBELET_SOCKET: "The kubelet's registration socket; the plugin creates its sockets in the same directory. "
@@ -22,14 +21,13 @@ _ALONE = {
 
 def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags of NVIDIA's device plugin."""
-    for number, setting in reversed([*enumerate(SETTINGS)]):
+    for setting in reversed(SETTINGS):
         if setting.flags:
             names = [f"--{name}" for name in setting.flags]
             more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind == "bool" else {}
             text = _ALONE.get(setting.key, f"Overrides {{}} and {setting.key}, as in NVIDIA's plugin.")
             option = click.option(
                 *names,
-                f"{_OURS}{number}",
                 multiple=setting.kind in ("texts", "integers"),
                 metavar=_METAVARS[setting.kind],
                 help=text.format(setting.variables[0]),
@@ -42,10 +40,10 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 def nvidia_flags(options: dict[str, Any]) -> dict[str, str]:
     """Remove NVIDIA's flags from *options*, and return them without their dashes, by their first names."""
     found = {}
-    for number, setting in enumerate(SETTINGS):
-        value = options.pop(f"{_OURS}{number}", None)
+    for name in (setting.flags[0] for setting in SETTINGS if setting.flags):
+        value = options.pop(name.replace("-", "_"), None)
         if value not in (None, ()):
-            found[setting.flags[0]] = ",".join(value) if isinstance(value, tuple) else value
+            found[name] = ",".join(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -114,36 +112,11 @@ def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: A
 
     SIGHUP makes the program reread its files. SIGTERM and SIGINT stop it.
     """
-    import os
-
-    from criproxy.process import log  # first: prevents structlog from loading what we never use
-
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages are about calls, which our log has
-    writer = log.setup(log_format, log_level)
-    try:
+    with program_log(log_format, log_level) as writer:
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its other messages are about calls, which our log has
         from criproxy.deviceplugin.configuration.configuration import Options
         from criproxy.deviceplugin.serve import run
 
         flags = nvidia_flags(options)
         given = {name: value for name, value in options.items() if value is not None}
         run(Options(nvidia_flags=flags, **given), writer)
-    except Exception as error:
-        raise click.exceptions.Exit(
-            report_failure(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
-        ) from error
-
-
-def report_failure(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
-    """Report why the program ends; return the exit status."""
-    from criproxy.cli.render.console import print_lines
-    from criproxy.errors import CriproxyError
-
-    if not isinstance(error, CriproxyError):
-        logger.critical("failed because of a bug in criproxy", error=repr(error), exc_info=error)
-        return CriproxyError.exit_status
-    if log_format == "console":
-        print_lines(str(error), err=True)
-    else:
-        for line in str(error).splitlines():
-            logger.critical("cannot serve", error=line)
-    return error.exit_status
