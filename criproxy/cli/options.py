@@ -100,6 +100,9 @@ def _http_option(paths: str) -> Callable[[F], F]:
 
 
 http_option = _http_option("/metrics, /healthz and /readyz")
+format_option = click.option(
+    "--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 
 
 def log_options(command: F) -> F:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from criproxy.cli.options import format_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.console import console, print_answer, show
 from criproxy.errors import CriproxyError
@@ -42,7 +43,7 @@ def watch_options(command: F) -> F:
     """Add the options of a command that shows an answer once or repeatedly; see `show_answer`."""
     repeats = "Repeat until Ctrl-C; with JSON, print one line each time."
     for option in (
-        click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True),
+        format_option,
         interval_option(86_400, "Pause between two outputs of --watch."),
         click.option("-w", "--watch", is_flag=True, help=repeats),
     ):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.options import PathOption
+from criproxy.cli.options import PathOption, format_option
 
 
 def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -41,7 +41,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     help="Check the file in DIR for this group of nodes.  [default: the content of /etc/criproxy/group]",
 )
 @click.option("--nri", is_flag=True, help="Note what cannot be done if criproxy is an NRI plugin of the runtime.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @click.pass_context
 def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,

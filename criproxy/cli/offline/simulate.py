@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.options import PathOption
+from criproxy.cli.options import PathOption, format_option
 from criproxy.errors import UsageError
 
 EXISTING = click.Path(exists=True, path_type=Path)
@@ -47,7 +47,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     metavar="DIR|TAR",
     help="Use the machine whose /sys and /proc are in this directory or archive.",
 )
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @click.option("-v", "--verbose", is_flag=True, help="Print the reasons for each decision.")
 @click.option(
     "--explain", is_flag=True, help="Print the candidates of each decision, in the format of `criproxy explain`."

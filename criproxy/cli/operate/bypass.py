@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from criproxy.cli.client import NoDaemon, ask, control_socket_option, state_dir_option
+from criproxy.cli.options import format_option
 
 
 @click.command(short_help="Switch the bypass on or off; while it is on, calls pass unchanged.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
 @state_dir_option("The daemon's state on disk, to detect a daemon that runs but does not answer.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 def command(state: str, control_socket: str, state_dir: Path, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show whether it is on.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_STATE_DIR, NoDaemon, ask, places_options
+from criproxy.cli.options import format_option
 from criproxy.cli.render.console import print_lines, show, table
 from criproxy.cli.render.topology_words import count
 from criproxy.errors import CriproxyError
@@ -28,7 +29,7 @@ Values = dict[str, Any]
     metavar="ADDRESS",
     help="The container runtime's socket, used if no daemon answers.",
 )
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @places_options
 @click.pass_context
 def command(

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import ask, control_socket_option
-from criproxy.cli.options import PathOption, duration
+from criproxy.cli.options import PathOption, duration, format_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import TROUBLE, indented, print_answer, print_lines, section
@@ -50,7 +50,7 @@ _KEPT = {
     help="Bring FILE into effect for this long, such as 10m; then the former configuration comes back.",
 )
 @click.option("--keep", is_flag=True, help="Keep the configuration that is being tried.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @control_socket_option
 def command(
     *, file: Path | None, dry_run: bool, time_s: float | None, keep: bool, output: str, control_socket: str

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import NodeClient, places_options
-from criproxy.cli.options import duration
+from criproxy.cli.options import duration, format_option
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.repeated_output import leaving_on
 from criproxy.errors import CriproxyError
@@ -38,7 +38,7 @@ _MORE = (
 )
 @click.option("-n", "--namespace", default="", help="Show only events of containers in this namespace.")
 @click.option("-f", "--follow", is_flag=True, help="After that, print new events until Ctrl-C.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @places_options
 def command(
     *,

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NodeClient, places_options
+from criproxy.cli.options import format_option
 from criproxy.cli.queries.devices import quota_of
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
@@ -34,7 +35,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 
 @click.command(short_help="Show what a container requested, what it got, when and why.")
 @click.argument("container", shell_complete=complete)
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @places_options
 def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
     """Show the history of CONTAINER, given as NAMESPACE/POD/CONTAINER or as the beginning of a container ID.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import Daemon, ask, control_socket_option
-from criproxy.cli.options import CPU, SIZE, WholeNumber
+from criproxy.cli.options import CPU, SIZE, WholeNumber, format_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import NOTE, TROUBLE, print_answer, section
@@ -87,7 +87,7 @@ def _memory(_context: click.Context, _option: click.Parameter, value: int) -> in
     "--annotation", "annotations", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Annotation of the pod."
 )
 @click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Label of the pod.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @control_socket_option
 def command(  # noqa: PLR0913 (one for each option)
     *,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import state_dir_option
-from criproxy.cli.options import WholeNumber
+from criproxy.cli.options import WholeNumber, format_option
 from criproxy.cli.render.console import print_lines, show, table
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded, bounded_text
@@ -27,7 +27,7 @@ HOW = {
 @click.argument("what", type=click.Choice(["config"]))
 @click.argument("number", type=WholeNumber(min=1), required=False)
 @state_dir_option("The daemon's state on disk.")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 def command(what: str, number: int | None, state_dir: Path, output: str) -> None:
     """List the last ten configurations that were in effect on this node, newest last, or print configuration NUMBER.
 

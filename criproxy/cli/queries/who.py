@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import NodeClient, places_options
+from criproxy.cli.options import format_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer
@@ -19,7 +20,7 @@ from criproxy.model.text.bounded import bounded
 
 @click.command(short_help="Show which containers may run on a CPU.")
 @click.argument("cpus", nargs=-1, required=True, metavar="CPU...")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option
 @places_options
 def command(*, cpus: tuple[str, ...], output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
     """Show which containers may run on each CPU, exclusively or not, and whether it is reserved, isolated or kept.
