@@ -11,11 +11,11 @@ from criproxy.agent import QUERIES
 from criproxy.daemon.problems import Problems
 from criproxy.process.control_socket import Command
 
-LIVE = "criproxy.api.live"
+_LIVE = "criproxy.api.live"
 DEVICE_PLUGIN = "criproxy.api.device_plugin"
 _OF_USAGE = ("usage", "device-usage")
 MODULES: Mapping[str, Sequence[str]] = {
-    LIVE: [name for name in QUERIES if name not in _OF_USAGE],
+    _LIVE: [name for name in QUERIES if name not in _OF_USAGE],
     "criproxy.api.usage": _OF_USAGE,
     DEVICE_PLUGIN: (
         "free-cpus",
@@ -35,9 +35,9 @@ NOTICES = ("device-plugin",)
 """The commands that count although their client no longer waits: the device plugin says that it ends, and ends."""
 WAITING = ("agent",)
 """The commands that wait for a change."""
-AGENT = (*QUERIES, *WAITING, "reload", "reload-dry-run", "device-configuration")
-"""What the agent may ask, beside `NODE_POLICIES`."""
-NODE_POLICIES = ("reload-try", "reload-keep", "reload-back")
+_AGENT = (*QUERIES, *WAITING, "reload", "reload-dry-run", "device-configuration")
+"""What the agent may ask, beside `_NODE_POLICIES`."""
+_NODE_POLICIES = ("reload-try", "reload-keep", "reload-back")
 """What the agent may only do with the content of NodePolicy objects."""
 
 
@@ -49,11 +49,13 @@ class Commands:
     _handlers: dict[str, Mapping[str, Command]] = field(default_factory=dict)
     """By module."""
 
+    def __post_init__(self) -> None:
+        self.problems.started.try_out.why_not = self._why_not_try
+
     def table(self) -> dict[str, Command]:
         """Return the handlers by command name, for the control socket."""
         started, bypass = self.problems.started, self.problems.bypass
         try_out = started.try_out
-        try_out.why_not = self._why_not_try
         return {command: partial(self._answer, module, command) for module, of in MODULES.items() for command in of} | {
             "reload": started.reload.command,
             "reload-try": try_out.begin,
@@ -70,8 +72,8 @@ class Commands:
     def agent(self) -> dict[str, Command]:
         """Return those of the handlers that the agent may use."""
         table, try_out = self.table(), self.problems.started.try_out
-        only = {command: partial(try_out.for_node_policy, table[command]) for command in NODE_POLICIES}
-        return {command: table[command] for command in AGENT} | only
+        only = {command: partial(try_out.for_node_policy, table[command]) for command in _NODE_POLICIES}
+        return {command: table[command] for command in _AGENT} | only
 
     async def _release(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         controller = self.problems.started.controller
