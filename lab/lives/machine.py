@@ -131,7 +131,7 @@ class Machine:
 
     def xid(self, number: int) -> None:
         """The driver reports an error of a GPU."""
-        event = Event(gpu=f"GPU-{number}", kind="xid", xid=XID)
+        event = Event(gpu=f"GPU-{number}", xid=XID)
         line = f"{json.dumps({'event': to_plain(event)})}\n".encode()
         if self._follower is None:
             os.write(self._events, line)

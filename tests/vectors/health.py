@@ -112,7 +112,7 @@ def _event(entry: Mapping[str, Any]) -> Event | None:
         xid=entry.get("xid", 0),
         gi=entry.get("gi", xids.WHOLE_GPU),
         ci=entry.get("ci", xids.WHOLE_GPU),
-        kind="xid" if kind.startswith("xid") else "other",
+        is_xid=kind.startswith("xid"),
     )
 
 

@@ -217,7 +217,7 @@ class _Cards:
             xid=data.eventData,
             gi=data.gpuInstanceId,
             ci=data.computeInstanceId,
-            kind="xid" if data.eventType == XID_CRITICAL else "other",
+            is_xid=data.eventType == XID_CRITICAL,
         )
 
 

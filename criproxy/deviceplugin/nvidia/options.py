@@ -363,7 +363,12 @@ class PluginConfig(Section):
 PLACES = {
     **{
         name: f"{section}.{name}"
-        for section, model in (("flags", Flags), ("flags.plugin", PluginFlags), ("sharing", Sharing))
+        for section, model in (
+            ("flags", Flags),
+            ("flags.plugin", PluginFlags),
+            ("flags.gfd", GfdFlags),
+            ("sharing", Sharing),
+        )
         for name in (field.alias or "" for field in model.model_fields.values())
     },
     **{name: name for name in PluginConfig.model_fields},

@@ -7,7 +7,6 @@ affects all of them.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
 from criproxy.devices.classes.offers import Offered
@@ -28,9 +27,6 @@ _ALL = 0
 _MAX_XID = 2**64 - 1
 _NUMBER = re.compile("[0-9]{1,100}")
 
-EventKind = Literal["xid", "other"]
-"""An XID; or something else, such as a corrected memory error."""
-
 
 @dataclass(frozen=True, slots=True)
 class XidFilter:
@@ -46,10 +42,7 @@ class XidFilter:
 
     def handles(self, xid: int) -> bool:
         """Whether an XID makes a card unhealthy, if events are watched."""
-        everything = self.ignored.get(_ALL)
-        if everything is False:
-            return True
-        return not self.ignored.get(xid, bool(everything))
+        return self.ignored.get(_ALL) is False or not self.ignored.get(xid, self.ignored.get(_ALL, False))
 
 
 def xid_filter(env: Mapping[str, str]) -> XidFilter:
@@ -96,7 +89,8 @@ class Event:
     xid: int = 0
     gi: int = WHOLE_GPU
     ci: int = WHOLE_GPU
-    kind: EventKind = "xid"
+    is_xid: bool = True
+    """Otherwise something else, such as a corrected memory error."""
 
     def concerns(self, place: Place) -> bool:
         """Whether the event is about the card at *place*: its GPU, and no other instance of that GPU."""
@@ -126,7 +120,7 @@ def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:
 
 def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xids: XidFilter) -> list[str]:
     """Return the IDs, including replicas and MIG devices, that *event* makes unhealthy, in the order of *offered*."""
-    if not xids.watching or event.kind == "other" or not xids.handles(event.xid):
+    if not xids.watching or not event.is_xid or not xids.handles(event.xid):
         return []
     if event.gpu is None:
         return [each.id for each in offered]

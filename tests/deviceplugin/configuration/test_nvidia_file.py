@@ -206,6 +206,10 @@ UNSERVED = "nvidia.com/t4 is not among resources of the class 'nvidia': add it t
         ("resources:\n  gpus: []\n  migs: []", [f"line 3: {KEY % 'resources.migs'}; did you mean 'mig'?"]),
         ("a: 1\nversion: v1\ntimeSlicing: {}", [f"line 1: {KEY % 'a'}", "line 3: " + KEY % "timeSlicing"]),
         ("version: v1\nmigStrategy: x", [f"line 2: {KEY % 'migStrategy'}; did you mean 'flags.migStrategy'?"]),
+        (
+            "version: v1\nsleepInterval: 5s",
+            [f"line 2: {KEY % 'sleepInterval'}; did you mean 'flags.gfd.sleepInterval'?"],
+        ),
         ("version: v1\npassDeviceSpecs: x", [f"line 2: {KEY % 'passDeviceSpecs'}; did you mean 'flags.plugin.passD"]),
         (IN_TIME_SLICING % "{name: gpu, replicas: 2, a: 1}", ["line 1: " + KEY % "sharing.timeSlicing.resources[0].a"]),
         (SHARED.replace("gpu", "gpuu") % 2, [f"{NOT_OFFERED % 'nvidia.com/gpuu'}; did you mean nvidia.com/gpu?"]),
