@@ -87,11 +87,12 @@ class Patience:
                     raise _hangs_error(name, now_s - before.hangs_since_s)
                 read.hangs_since_s, read.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
             read.future.set_running_or_notify_cancel()  # it continues even if callers stop waiting
-            try:
-                Thread(target=self._run, args=(name, read, work), name=f"look at {name}", daemon=True).start()
-            except RuntimeError as error:
-                raise Hangs(f"{name} cannot be read: {error}") from error
-            self._reads[name] = read  # the thread removes it, which needs the lock
+            self._reads[name] = read
+        try:
+            Thread(target=self._run, args=(name, read, work), name=f"look at {name}", daemon=True).start()
+        except RuntimeError as error:
+            self._remove(name, read)
+            raise Hangs(f"{name} cannot be read: {error}") from error
         if read.hangs_since_s is not None:  # the next caller gets the result if it has finished
             raise _hangs_error(name, now_s - read.hangs_since_s)
         return read.future
