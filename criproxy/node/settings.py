@@ -157,9 +157,17 @@ class Trial:
     """When it comes back at the latest, by `time.monotonic`: also if somebody sets the machine's clock back."""
 
     @property
+    def remaining_s(self) -> float:
+        """In how many seconds the former configuration comes back; negative if it should be back already.
+
+        0 if the present one was kept.
+        """
+        return min(self.until_s - time.time(), self.latest_s - time.monotonic()) if self.until_s else 0.0
+
+    @property
     def left_s(self) -> float:
-        """In how many seconds the former configuration comes back; 0 if the present one was kept."""
-        return max(0.0, min(self.until_s - time.time(), self.latest_s - time.monotonic())) if self.until_s else 0.0
+        """The same, but never negative."""
+        return max(0.0, self.remaining_s)
 
     @property
     def ends_s(self) -> float:

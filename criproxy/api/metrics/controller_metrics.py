@@ -230,7 +230,7 @@ def config_loaded_timestamp_seconds(now: Moment) -> float:
 def config_try_remaining_seconds(now: Moment) -> float:
     """Time until the former configuration comes back; 0 if none is being tried, negative if it cannot come back."""
     trial = now.controller.context.in_force.trial
-    return trial.left_s if trial else 0.0
+    return trial.remaining_s if trial else 0.0
 
 
 @METRICS.gauge()
