@@ -232,8 +232,11 @@ class EvidenceGatherer:
 
     def _kubelet(self) -> Kubelet:
         context, settings = self.context, self.context.settings
+        limits = settings.device_limits
+        # Before `gather` gives up: what one file has said counts although the other one does not answer.
+        files = replace(self._files, timeout_s=min(self._files.timeout_s, limits.source_s * 0.8))
         parts = context.counters, context.log, context.tasks, self.patience, self.names
-        return Kubelet(self._files, settings.host_root, *parts, settings.device_limits.scan_s)
+        return Kubelet(files, settings.host_root, *parts, limits.scan_s)
 
 
 @dataclass(frozen=True, slots=True)

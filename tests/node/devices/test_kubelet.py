@@ -23,7 +23,7 @@ from criproxy.process.tasks import Tasks
 from lab.kubelet.kubelet import PodSpec, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.node.devices.test_guard import VOID, envs, world
-from tests.node.world import RecordingLog, World, refusal, sharer
+from tests.node.world import FAST, RecordingLog, World, refusal, sharer
 
 GPU = "nvidia.com/gpu"
 FILES = KubeletFiles(socket="/k/sock", checkpoint="/k/checkpoint", timeout_s=60.0)
@@ -267,6 +267,17 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     await source.close()
     assert await told(source, MAIN) is None
     await source.tasks.stop()
+
+
+async def test_the_checkpoint_counts_whatever_limit_a_create_has(allocations: Allocations, tmp_path: Path) -> None:
+    """With NRI, it waits for less time than the kubelet's files have: a silent podresources takes nothing away."""
+    allocations.answers.clear()
+    allocations.write()
+    rules, limits = replace(RULES, on_no_evidence="hide"), replace(FAST.device_limits, source_s=1.0)
+    async with world(tmp_path, rules=rules, limits=limits) as node:
+        assert await create(node, "u1", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert node.counters.device_evidence["podresources", "late"] == 1
+        allocations.answers.set()
 
 
 async def test_a_silent_one_is_asked_again_whatever_fails(
