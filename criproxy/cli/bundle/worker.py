@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import re
 import shlex
 import socket
 import sys
@@ -20,6 +21,7 @@ from criproxy.errors import CriproxyError, reason_of
 from criproxy.install import paths
 from criproxy.install.host import Host
 from criproxy.install.texts import environment_of, flag
+from criproxy.model.text.sources import node_policy_of
 
 VARIABLES = {
     paths.DEFAULTS: "CRIPROXY_OPTIONS",
@@ -73,7 +75,7 @@ def versions(settings: Settings) -> Iterator[str]:
         yield from (line.partition("=")[2].strip('"') for line in release if line.startswith("PRETTY_NAME="))
     yield f"kernel {kernel.sysname} {kernel.release} {kernel.version} {kernel.machine}"
     for line in requires("criproxy") or ():
-        name = line.split(";")[0].split("[")[0].rstrip("<>=!~ 0123456789.,")
+        name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
         with suppress(ImportError):  # of an extra
             yield f"{name} {version(name)}"
 
@@ -90,7 +92,9 @@ def policy_files(settings: Settings) -> Iterator[str]:
     if not places:
         with suppress(CriproxyError, LookupError, TypeError):  # the part with its status says why
             status = ask(settings.control_socket, "status", {}, ANSWER_S, notes_delay=False)
-            places.append(settings.path(str(status["configuration"]["file"])))
+            file = str(status["configuration"]["file"])
+            if file and not node_policy_of(file):
+                places.append(settings.path(file))
         of_unit = settings.path(settings.unit_option("config") or "/etc/criproxy/policy.yaml")
         if not places or os.path.lexists(of_unit):
             places.append(of_unit)
@@ -163,7 +167,7 @@ def content(settings: Settings) -> Iterator[str]:
 
 def metrics(settings: Settings) -> Iterator[str]:
     """Yield what ``/metrics``, ``/healthz`` and ``/readyz`` answer, of the daemon and of the device plugin."""
-    named = settings.http or tuple(filter(None, (settings.unit_option("http", file) for file in VARIABLES)))
+    named = settings.http or tuple(_http_of_units(settings))
     if not named:
         raise CriproxyError("--http is not among the options of the units; name it with --http")
     for address in named:
@@ -173,6 +177,13 @@ def metrics(settings: Settings) -> Iterator[str]:
             except (OSError, HTTPException, CriproxyError) as error:
                 print(f"{address} {path}: {_why(error)}", file=sys.stderr)  # noqa: T201 - what the parent reads
                 break  # it would be the same again
+
+
+def _http_of_units(settings: Settings) -> Iterator[str]:
+    for file in VARIABLES:
+        if address := settings.unit_option("http", file):
+            is_socket = address.startswith(("unix:", "/"))
+            yield f"unix://{settings.path(paths.socket_of(address))}" if is_socket else address
 
 
 def _get(text: str, path: str) -> str:

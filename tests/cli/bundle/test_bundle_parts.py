@@ -1,22 +1,29 @@
 """Processes that end, fail and hang; and the archive's limits."""
 
+import asyncio
 import io
 import os
 import sqlite3
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from criproxy.cli.bundle import collect as bundle
+from criproxy.cli.bundle import worker
 from criproxy.cli.bundle.collect import MAX_BYTES, MAX_FILE_BYTES, Part, Processes, archive, collect, troubled
 from criproxy.cli.bundle.redaction import Names
 from criproxy.cli.bundle.worker import WORKERS, Settings, managers
 from criproxy.errors import CriproxyError, StoreError
+from criproxy.model.text.notices import Values
 from criproxy.store.reader import contents, integrity
+from tests.asking import serving
 
 LONG_S = 60.0
 
@@ -180,7 +187,7 @@ def installed(tmp_path: Path) -> Settings:
     """A node whose units have options."""
     (tmp_path / "etc/default").mkdir(parents=True)
     (tmp_path / "mine.yaml").write_text("policy: none\n")
-    options = f"--config /mine.yaml --http unix://{tmp_path}/none.sock"
+    options = "--config /mine.yaml --http unix:///run/none.sock"
     (tmp_path / "etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
     return Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
 
@@ -205,6 +212,19 @@ def test_the_policy_file_is_that_of_the_unit(installed: Settings) -> None:
     assert "has no policy file for this node" in policy_files(installed)["none"][1]
 
 
+@pytest.mark.parametrize("source", ["", "NodePolicy/gpu-nodes"], ids=["no-file", "of-the-cluster"])
+async def test_a_configuration_without_a_file_is_no_policy_file(installed: Settings, source: str) -> None:
+    """Nothing is missing then: the file of the unit is the only one."""
+
+    async def status(_: Mapping[str, Any]) -> Values:
+        return {"configuration": {"file": source}}
+
+    root = Path(installed.host_root)
+    async with serving(root, {"status": status}):
+        asking = replace(installed, control_socket=str(root / "control.sock"))
+        assert await asyncio.to_thread(policy_files, asking) == {"policy/mine.yaml": ("policy: none\n", "")}
+
+
 def test_a_pipe_in_place_of_the_options_holds_nothing_up(tmp_path: Path) -> None:
     """The command itself reads none of the node's files that may never end."""
     (tmp_path / "etc/default").mkdir(parents=True)
@@ -222,6 +242,15 @@ def test_a_missing_release_costs_no_version(tmp_path: Path) -> None:
     assert any(line.startswith("pydantic ") for line in found)
 
 
+def test_a_library_keeps_the_digits_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are no part of its version."""
+    monkeypatch.setattr(worker, "requires", lambda _: ["h2>=4", "aio_http.v2-1 (>=3.11,<4)", "pydantic[email]>=2; x"])
+    monkeypatch.setattr(worker, "version", lambda _: "1.0")
+    found = list(worker.versions(Settings(control_socket="", state_dir="", host_root=str(tmp_path))))
+
+    assert found[-3:] == ["h2 1.0", "aio_http.v2-1 1.0", "pydantic 1.0"]
+
+
 def test_without_options_the_policy_file_is_the_usual_one(tmp_path: Path) -> None:
     """If that does not exist, it is missing."""
     settings = Settings(control_socket=f"{tmp_path}/c", state_dir="", host_root=str(tmp_path))
@@ -233,6 +262,9 @@ def test_without_options_the_policy_file_is_the_usual_one(tmp_path: Path) -> Non
 
 
 def test_metrics_are_read_where_the_unit_serves_them(installed: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its options name the address."""
+    """Its options name the address, as the node sees it; one that the user names is as it is."""
     assert list(WORKERS["metrics"](installed)) == []
-    assert capsys.readouterr().err.startswith(f"unix://{installed.host_root}/none.sock /metrics: ")
+    assert capsys.readouterr().err.startswith(f"unix://{installed.host_root}/run/none.sock /metrics: ")
+
+    assert list(WORKERS["metrics"](replace(installed, http=("unix:///mine.sock",)))) == []
+    assert capsys.readouterr().err.startswith("unix:///mine.sock /metrics: ")
