@@ -95,7 +95,8 @@ class Sweeper:
                 work = partial(_remove_piece, folder)
                 piece = await self._patience.wait(f"former directories in {folder}", work, PIECE_S)
             except Hangs as error:
-                self._problems.warning("former directories of vGPUs are not removed", str(error))
+                self.problem = str(error)
+                self._problems.warning("former directories of vGPUs are not removed", self.problem)
                 return True
             if not piece.more:
                 break
@@ -161,7 +162,11 @@ def remove(folder: Path, most: int) -> bool:
             for name, is_folder in found:
                 if done >= most:
                     return False
-                done += _flatten(top, name, most - done) if is_folder else _unlink(top, name)
+                if is_folder:
+                    done += _flatten(top, name, most - done)
+                else:
+                    os.unlink(name, dir_fd=top)
+                    done += 1
     finally:
         os.close(top)
     folder.rmdir()
@@ -172,11 +177,6 @@ def _entries(folder: int, most: int) -> list[tuple[str, bool]]:
     """Return the first entries of an open directory, and whether they are directories themselves."""
     with os.scandir(folder) as found:
         return [(each.name, each.is_dir(follow_symlinks=False)) for each in islice(found, most)]
-
-
-def _unlink(folder: int, name: str) -> int:
-    os.unlink(name, dir_fd=folder)
-    return 1
 
 
 def _flatten(top: int, name: str, most: int) -> int:

@@ -4,11 +4,13 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from criproxy.deviceplugin.cards import vgpu_files
 from criproxy.deviceplugin.cards.vgpu_files import (
     ASIDE,
     MOST_ASIDE,
@@ -216,3 +218,24 @@ async def test_the_sweeper(tmp_path: Path) -> None:
     running.cancel()
     assert log.events() == ["former directories of vGPUs are not removed"]
     assert sweeper.problem == f"{folder}/{ASIDE}{former.name}: Not a directory"
+
+
+async def test_a_disk_that_hangs_is_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was wrong before; and the problem is over once the disk answers again."""
+    answers, told = threading.Event(), list[str]()
+    monkeypatch.setattr(vgpu_files, "PIECE_S", 0.05)
+    monkeypatch.setattr(vgpu_files, "_remove_piece", lambda _: vgpu_files._Piece(not answers.wait()))
+    sweeper = Sweeper(RecordingLog(), changed=lambda: told.append(sweeper.problem))
+    sweeper.problem = "a reason of before"
+    sweeper.use(tmp_path)
+
+    running = asyncio.create_task(sweeper.run())
+    await poll(lambda: bool(told))
+    assert told == [f"former directories in {tmp_path} has not answered for 0.05 s"]
+    monkeypatch.setattr(vgpu_files, "PIECE_S", 60.0)  # it does not hang any more
+    answers.set()
+    await poll(lambda: not sweeper._patience.hanging)
+    sweeper.wake()
+    await poll(lambda: sweeper.problem == "")
+
+    running.cancel()
