@@ -1,6 +1,7 @@
-"""The CPUs and memory of the pods' parent cgroup: cgroup v1 and v2, cgroupfs and systemd names.
+"""Reads cgroups v1 and v2, with cgroupfs and systemd names: of pods, of containers, and those that a policy file names.
 
-It is never the daemon's own cgroup, which may be confined to the reserved CPUs.
+The CPUs and memory of pods are those of their parent cgroup, never those of the daemon's own, which may be confined to
+the reserved CPUs. `read_device` is here, too: a policy file names a device in place of a cgroup.
 """
 
 import os
@@ -18,7 +19,7 @@ from criproxy.model.grant import NO_CPUS, Applied
 
 IO_LIMITS = "io.max"
 _CONTROL_FILES = frozenset((*DEFAULTS, IO_LIMITS))
-_TELLING = {"memory": "memory.high", "cpu": "cpu.weight", "io": "io.stat"}
+_FILE_OF_CONTROLLER = {"memory": "memory.high", "cpu": "cpu.weight", "io": "io.stat"}
 """Controller → the file by which a cgroup below the root shows that it has those of the controller."""
 POD_PARENTS = ("kubepods.slice", "kubepods", ".")
 """The parent cgroup of pods: the kubelet's with the systemd and the cgroupfs driver, else the root."""
@@ -71,9 +72,18 @@ def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
     """
     for hierarchy in _hierarchies(host_root):
         for path in (hierarchy.root / name.lstrip("/"), host_root / name.lstrip("/")):
-            if path.resolve().is_relative_to(hierarchy.root.resolve()) and (found := hierarchy.allowed(path)):
+            place = _resolved(path)
+            if place and place.is_relative_to(hierarchy.root.resolve()) and (found := hierarchy.allowed(path)):
                 return found.cpus
     return None
+
+
+def _resolved(path: Path) -> Path | None:
+    """Return *path* without links, as far as they end; None if it has characters that no path can have."""
+    try:
+        return Path(os.path.realpath(path))  # before Python 3.13, `resolve` raises RuntimeError for links in a loop
+    except ValueError:
+        return None
 
 
 def _parents(pods: str) -> tuple[str, ...]:
@@ -100,21 +110,21 @@ def read_control_files(host_root: Path, pods: str = "") -> ControlFiles | None:
     controllers = read_text(root / "cgroup.controllers")
     if controllers is None:
         return ControlFiles(frozenset()) if (root / "cpuset").is_dir() or (root / "memory").is_dir() else None
-    unseen, found = _TELLING.keys() & controllers.split(), set[str]()
-    for folder in _groups(root, pods):
+    unseen, found = _FILE_OF_CONTROLLER.keys() & controllers.split(), set[str]()
+    for folder in _cgroups_to_check(root, pods):
         names = {*entries(folder)}
-        seen = {controller for controller in unseen if _TELLING[controller] in names}
-        unseen, found = unseen - seen, found | _of(seen, names)
+        seen = {controller for controller in unseen if _FILE_OF_CONTROLLER[controller] in names}
+        unseen, found = unseen - seen, found | _files_of(seen, names)
         if not unseen:  # mostly after the first one: this is looked at every few seconds
             break
-    return ControlFiles(frozenset(found | _of(unseen, _CONTROL_FILES)), bool(unseen))
+    return ControlFiles(frozenset(found | _files_of(unseen, _CONTROL_FILES)), bool(unseen))
 
 
-def _of(controllers: AbstractSet[str], names: AbstractSet[str]) -> AbstractSet[str]:
+def _files_of(controllers: AbstractSet[str], names: AbstractSet[str]) -> AbstractSet[str]:
     return {name for name in _CONTROL_FILES & names if name.partition(".")[0] in controllers}
 
 
-def _groups(root: Path, pods: str) -> Iterator[Path]:
+def _cgroups_to_check(root: Path, pods: str) -> Iterator[Path]:
     """Yield the cgroups of all pods that there may be, then all others right below the *root*."""
     yield from (root / parent for parent in _parents(pods)[:-1])
     yield from (root / name for name in entries(root) if (root / name / "cgroup.procs").exists())
@@ -172,8 +182,8 @@ def read_device(host_root: Path, path: str) -> CpuSet | None:
         CriproxyError: A file has invalid content.
     """
     top = (host_root / "sys").resolve()
-    place = (host_root / path.lstrip("/")).resolve()
-    if not place.exists():
+    place = _resolved(host_root / path.lstrip("/"))
+    if place is None or not place.exists():
         return None
     while place != top and place.is_relative_to(top):
         if cpus := read_ids(place / "local_cpulist"):

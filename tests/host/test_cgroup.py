@@ -163,6 +163,19 @@ def test_only_a_cgroup_is_read(tmp_path: Path, name: str) -> None:
     assert read_cgroup(root, name) is None
 
 
+def test_a_name_that_is_no_path_names_no_cgroup_and_no_device(tmp_path: Path) -> None:
+    """A link that leads to itself, and characters that no path can have."""
+    root = plant(tmp_path, {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n", "cg/two/cpuset.cpus.effective": "1"})
+    for folder in ("cg/two", "sys/class/net", "tmp"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / "loop").symlink_to("loop")
+
+    for name in ("loop", "/tmp/loop", "a\0b", "\ud800"):
+        assert read_cgroup(root, name) is None, name
+    for path in ("/sys/class/net/loop", "/sys/class/net/loop/eth0", "/sys/a\0b", "/sys/\ud800"):
+        assert read_device(root, path) is None, path
+
+
 # ---------------------------------------------------------------- devices by their paths in sysfs
 
 
