@@ -80,19 +80,20 @@ class Reconciler:
             keys: containers; those without a grant are ignored.
             read: whether to read their cgroups first, instead of relying on what was applied last.
         """
-        node, in_flight = self.context.state.node, self.context.in_flight
-        count = 0 if self.holds else self.context.settings.concurrent_updates
+        if self.holds:
+            return
+        node, count = self.context.state.node, self.context.settings.concurrent_updates
         for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
                 if worker.wake:
                     worker.wake.set()
-            elif key in node.grants and (read or not rests(node, key, in_flight)):
+            elif key in node.grants and (read or not rests(node, key, self.context.in_flight)):
                 self._workers[key] = _Worker(read)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
             else:
                 self._causes.pop(key, None)
-        if not self.holds and (rest := keys[count:]):
+        if rest := keys[count:]:
             asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read))
 
     @property
@@ -147,7 +148,8 @@ class Reconciler:
             RuntimeCallError: the runtime does not answer.
         """
         seen = await self.context.cgroups.read(key, to_read(self.context.state.node.grants.get(key)))
-        has = self._known(key, seen, None)
+        node = self.context.state.node
+        has = seen.applied and as_granted(seen.applied, node.grants.get(key), node.applied.get(key))
         await self._apply(key, seen, has)
         return replace(seen, applied=has)
 
@@ -186,7 +188,9 @@ class Reconciler:
             async with self.turn(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (after any error, the container still differs from its grant)
-            worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
+            settings = self.context.settings
+            worker.wake = asyncio.Event()
+            worker.read = True
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
             await wait_at_most(pause_s, worker.wake.wait())
@@ -228,14 +232,14 @@ class Reconciler:
         await self._send(key, wanted, had)
         # If the cgroup cannot be read, the answer must suffice: other containers wait for these CPUs.
         seen = await if_reported(self.context.cgroups.read(key, to_read(grant))) or Seen(ContainerState.RUNNING)
-        has = self._known(key, seen, wanted)
-        lost = seen.applied is not None and (has is None or not agrees(grant, wanted, has))
+        has = as_granted(seen.applied or wanted, self.context.state.node.grants.get(key), wanted)
+        lost = seen.applied is not None and not agrees(grant, wanted, has)
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event, which is written to disk with it
                 took_ms = round((monotonic() - begun_s) * 1000, 1)
                 self._note_update(key, had, wanted, why, failures, took_ms, is_read=seen.applied is not None)
         await self._apply(key, seen, has)
-        if lost and has:
+        if lost:
             self.context.counters.updates_lost += 1
             processes = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
             text = f"answered OK, but the cgroup has {instead_text(has, wanted)}{processes}"
@@ -286,11 +290,6 @@ class Reconciler:
         if has or seen.state is not ContainerState.CREATED:
             self.context.in_flight.has_read(key)
 
-    def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
-        """Return what *key* has; if that cannot be read, what was *sent*."""
-        applied, node = seen.applied or sent, self.context.state.node
-        return applied and as_granted(applied, node.grants.get(key), sent or node.applied.get(key))
-
     def _decided(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         try:
             self._forget(event)
@@ -299,13 +298,14 @@ class Reconciler:
 
     def _forget(self, event: events.Event) -> None:
         """Drop the data of containers that ended with *event*."""
-        context = self.context
-        context.in_flight.retain(context.state.node)
+        context, node = self.context, self.context.state.node
+        context.in_flight.retain(node)
+        for key in [key for key in self._causes if key not in node.grants]:
+            del self._causes[key]
         if isinstance(event, events.ContainerExited | events.ContainerGone):
             context.cgroups.forget(event.key)
         elif isinstance(event, events.PodStopped | events.PodGone):
-            now = context.state.node
-            context.cgroups.keep(now.grants.keys() | now.applied.keys())
+            context.cgroups.keep(node.grants.keys() | node.applied.keys())
 
     def _carry_out(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         context, error = self.context, done.exception()

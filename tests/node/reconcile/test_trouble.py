@@ -99,6 +99,29 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
         assert said(world, secret)
 
 
+@pytest.mark.parametrize("ends", ["stopped", "removed", "with-its-pod"])
+async def test_why_a_container_has_to_move_is_forgotten_with_it(tmp_path: Path, ends: str) -> None:
+    """Also while updates are held, for hours perhaps: no worker of it ever begins that would end."""
+    async with World(tmp_path) as world:
+        reconciler = world.controller.reconciler
+        pod = sharer("shared")
+        sandbox_id, ids = await world.kubelet.run_pod(pod)
+        shared = ids["main"]
+        await world.rested()
+        reconciler.holds.add("a test")
+        await world.created(owner("owner", 2))
+        await world.until(lambda: shared in reconciler._causes)
+
+        if ends == "with-its-pod":
+            await world.kubelet.remove_pod(sandbox_id)
+        else:
+            await world.kubelet.stop(shared)
+        if ends == "removed":
+            await world.kubelet.remove(shared)
+
+        await world.poll(lambda: not reconciler._causes)
+
+
 async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:
     """A container that ended by itself has no CPUs to give up, whatever the node still believes."""
     async with World(tmp_path) as world:
