@@ -4,7 +4,7 @@ A defect that is mended gets a row here: how it is brought back, which case find
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -25,6 +25,7 @@ from criproxy.devices.evidence.evidence import Evidence, Subject
 from criproxy.devices.plugin.enforcement import Enforced
 from criproxy.devices.usage.values import Grant
 from criproxy.errors import StatusCode
+from criproxy.model.text.notices import Notice
 from criproxy.model.workload import QosClass
 from criproxy.node.calls.update import Updates
 from criproxy.node.configuration import try_out
@@ -93,15 +94,15 @@ def shortage_at_a_resize_of_memory(patch: pytest.MonkeyPatch) -> None:
 
 def who_should_own_is_not_told(patch: pytest.MonkeyPatch) -> None:
     """--check says nothing of Guaranteed containers that share though they ask for whole CPUs."""
-    problems = report.problems
+    find = report.find
 
-    def broken(situation: Situation) -> dict[str, Any]:
-        node, found = situation.node, problems(situation)
+    def broken(situation: Situation) -> report.Found:
+        node, found = situation.node, find(situation)
         alone = {key for key, grant in node.grants.items() if grant.exclusive}
         titles = [one.title for key, one in node.containers.items() if one.qos is GUARANTEED and key not in alone]
-        return found | {"problems": [each for each in found["problems"] if not any(one in each for one in titles)]}
+        return replace(found, problems=[e for e in found.problems if not any(one in e.text for one in titles)])
 
-    patch.setattr(report, "problems", broken)
+    patch.setattr(report, "find", broken)
 
 
 def unhealthy_cards_are_given_out(patch: pytest.MonkeyPatch) -> None:
@@ -164,18 +165,18 @@ def pods_switch_limits_off(patch: pytest.MonkeyPatch) -> None:
 
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong, --check finds nothing."""
-    patch.setattr(report, "problems", lambda situation: {"problems": [], "under_way": []})
+    patch.setattr(report, "find", lambda _: report.WELL)
 
 
 def check_complains(patch: pytest.MonkeyPatch) -> None:
     """--check complains about a container that is where it should be."""
-    problems = report.problems
+    find = report.find
 
-    def broken(situation: Situation) -> dict[str, Any]:
-        found = problems(situation)
-        return found | {"problems": [*found["problems"], "default/first/main should be on CPUs 1-2 but is on 1-2"]}
+    def broken(situation: Situation) -> report.Found:
+        found, text = find(situation), "default/first/main should be on CPUs 1-2 but is on 1-2"
+        return replace(found, problems=[*found.problems, Notice("misplaced", text)])
 
-    patch.setattr(report, "problems", broken)
+    patch.setattr(report, "find", broken)
 
 
 def updates_go_nowhere(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from shutil import rmtree
 import pytest
 
 from criproxy.api.views.status import rows, summary
-from criproxy.api.views.status_check import problems
 from criproxy.cli.render import words
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
@@ -23,7 +22,7 @@ from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
 from tests.node import world as worlds
-from tests.node.world import GIB, KEEPING, World, owner, refusal, situation
+from tests.node.world import GIB, KEEPING, World, owner, problems, refusal, situation
 
 
 @pytest.fixture

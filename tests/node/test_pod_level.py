@@ -8,7 +8,6 @@ from shutil import rmtree
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import parse_cpuset
@@ -19,7 +18,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
 from lab.emulator.runtime import IMAGE, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.node.world import FAST, GIB, World, owner, refusal, situation
+from tests.node.world import FAST, GIB, World, owner, problems, refusal, situation
 
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     "static": {"reservedCpus": "0"},

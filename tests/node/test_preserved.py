@@ -5,11 +5,10 @@ from shutil import rmtree
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows
-from criproxy.api.views.status_check import problems
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from lab.emulator.runtime import IMAGE
 from lab.kubelet.kubelet import ContainerSpec, PodSpec
-from tests.node.world import World, owner
+from tests.node.world import World, owner, problems
 
 POLICY = TopologyAwarePolicy(
     TopologyAwareOptions.model_validate(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.host.cgroup import ContainerGroup
@@ -28,7 +27,7 @@ from criproxy.process.tasks import OnDemand, Tasks
 from tests.conftest import ROOT
 from tests.node.failing import PLANTED, plant_failure
 from tests.node.reconcile.test_promotion_cold_starts import starting_cold
-from tests.node.world import FAST, NO_EVENTS, RecordingLog, World, owner, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, RecordingLog, World, owner, problems, sharer, situation
 
 LIMIT_S = 120.0
 """Only what never comes takes so long."""
@@ -282,7 +281,7 @@ async def test_each_watcher_survives_one_exception(
 
         now = situation(world.controller)
         assert any(name in notice.text and "planted" in notice.text for notice in now.notices)
-        assert any(name in text for text in report.problems(now)["problems"])
+        assert any(name in text for text in problems(now)["problems"])
         assert world.controller.context.failures.counts["watcher"] == 1
         await world.poll(lambda: world.controller.node.containers[cold].warm)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.workload import ContainerState
@@ -21,7 +20,7 @@ from criproxy.store.store import Store
 from lab.emulator.runtime import RuntimeOptions
 from tests.conftest import ROOT
 from tests.node.traces import EmbeddedEnds, Player, Recorded, read, recordings
-from tests.node.world import FAST, World, situation
+from tests.node.world import FAST, World, problems, situation
 
 LIMIT_S = 300.0
 REST_S = 60.0

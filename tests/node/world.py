@@ -15,11 +15,12 @@ from criproxy.api.live import LiveNode
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.views.situation import Situation
-from criproxy.api.views.status_check import problems
+from criproxy.api.views.status_check import find
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.topology import Topology
+from criproxy.model.text.notices import Values
 from criproxy.node.controller import Controller
 from criproxy.node.counters import Counters
 from criproxy.node.settings import DeviceLimits, Settings, StoreLimits
@@ -167,6 +168,11 @@ class RecordingLog:
 def situation(controller: Controller) -> Situation:
     """What `status` is made of, at this moment."""
     return LiveNode(controller).now()
+
+
+def problems(now: Situation) -> Values:
+    """What `status --check` answers about it."""
+    return find(now).to_json()
 
 
 def said(world: "World", word: str = "") -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from criproxy.api.views.devices import ANNOTATION, node_annotations
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import totals
-from criproxy.api.views.status_check import find, notices_of_node
+from criproxy.api.views.status_check import find
 from criproxy.devices.classes.cards import Stock, Stocks
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import card_of
@@ -56,9 +56,8 @@ def to_values(situation: Situation, devices: OfDevices, pages: Sequence[HugePage
         known: whether criproxy knows all containers of the node; else it is unknown how much is available.
     """
     node = situation.node
-    others = replace(situation, notices=[each for each in situation.notices if each.kind not in LEFT_OUT])
-    found = find(others)
-    notes = [each.text for each in (*others.notices, *notices_of_node(others)) if not each.wrong]
+    found = find(replace(situation, notices=[each for each in situation.notices if each.kind not in LEFT_OUT]))
+    notes = [each.text for each in found.notices if not each.wrong]
     return {
         "policy": situation.policy,
         "released": node.released,

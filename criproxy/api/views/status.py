@@ -11,7 +11,7 @@ from typing import Any
 from criproxy.api.views import status_check
 from criproxy.api.views.shortfalls import refusals
 from criproxy.api.views.situation import Situation, argument, identity, in_order
-from criproxy.api.views.status_check import is_in_place, notices_of_node
+from criproxy.api.views.status_check import Found, is_in_place, notices_of_node
 from criproxy.model.attributes import granted, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Kept
@@ -34,9 +34,10 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
     """
     check, exclusive = argument(arguments, "check", False), argument(arguments, "exclusive", False)
     namespace, pod = argument(arguments, "namespace", ""), argument(arguments, "pod", "")
-    values = {**situation.front, **summary(situation), **(status_check.problems(situation) if check else {})}
-    found = list(rows(situation, namespace, pod, exclusive=exclusive))
-    return {**values, "omitted": len(found[MAX_CONTAINERS:]), "containers": found[:MAX_CONTAINERS]}
+    found = status_check.find(situation) if check else None
+    values = {**situation.front, **summary(situation, found), **(found.to_json() if found else {})}
+    listed = list(rows(situation, namespace, pod, exclusive=exclusive))
+    return {**values, "omitted": len(listed[MAX_CONTAINERS:]), "containers": listed[:MAX_CONTAINERS]}
 
 
 def rows(situation: Situation, namespace: str = "", pod: str = "", *, exclusive: bool = False) -> Iterator[Values]:
@@ -76,13 +77,14 @@ def row(situation: Situation, container: Container) -> Values:
     }
 
 
-def summary(situation: Situation) -> Values:
-    """Return the summary of the node: CPUs, NUMA nodes, counts, notices."""
+def summary(situation: Situation, found: Found | None = None) -> Values:
+    """Return the summary of the node: CPUs, NUMA nodes, counts, and notices, those in *found* if they are known."""
+    notices = found.notices if found else (*situation.notices, *notices_of_node(situation))
     node, topology = situation.node, situation.node.topology
     free = situation.free
     return {
         "policy": situation.policy,
-        "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
+        "notices": [notice.to_json() for notice in notices],
         "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
         "refusals_omitted": situation.refusals_omitted,
         "cpus": {

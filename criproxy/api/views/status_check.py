@@ -36,6 +36,8 @@ class Found:
     problems: Sequence[Notice]
     under_way: Sequence[str] = ()
     """Updates in flight, one sentence each."""
+    notices: Sequence[Notice] = ()
+    """All notices, those that are problems included."""
 
     @property
     def not_ready(self) -> str | None:
@@ -60,7 +62,7 @@ class Found:
         listed = [replace(notice, text=bounded_text(notice.text)) for notice in first]
         for kind, notices in by_kind.items():
             if left := len(notices[MAX_OF_KIND:]):
-                listed.append(replace(notices[0], text=f"{left} more problems of the kind {kind}"))
+                listed.append(replace(notices[0], text=f"{counted(left, 'more problem')} of the kind {kind}"))
         return listed
 
     def to_json(self) -> Values:
@@ -79,7 +81,8 @@ WELL = Found(())
 
 def find(situation: Situation) -> Found:
     """Return everything that is wrong."""
-    found = [notice for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
+    notices = (*situation.notices, *notices_of_node(situation))
+    found = [notice for notice in notices if notice.wrong]
     node, misplacements = situation.node, misplaced(situation)
     found += [Notice("undersized", text) for text in undersized(node, situation.resizes)]
     found += [Notice("unguarded", text) for text in unguarded(node)]
@@ -87,12 +90,7 @@ def find(situation: Situation) -> Found:
     later = situation.reserved_later
     found += [Notice("contradiction", text) for text in violations(node, situation.reserved, later=later)]
     found += [Notice("misplaced", text) for text, has_failed in misplacements if has_failed]
-    return Found(found, [text for text, has_failed in misplacements if not has_failed])
-
-
-def problems(situation: Situation) -> Values:
-    """Return the findings of `status --check`: problems, and updates in flight, one sentence each."""
-    return find(situation).to_json()
+    return Found(found, [text for text, has_failed in misplacements if not has_failed], notices)
 
 
 def notices_of_node(situation: Situation) -> Iterator[Notice]:

@@ -7,7 +7,6 @@ import pytest
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
-from criproxy.api.views.status_check import problems
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.node import Node
@@ -27,6 +26,7 @@ from criproxy.placement.events import (
 )
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.simulate.hosts import machine
+from tests.node.world import problems
 from tests.placement.policies.balloons_world import World
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

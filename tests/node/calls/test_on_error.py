@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views import status_check as report
 from criproxy.api.views.situation import Situation
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.grant import Applied, Change, Grant
@@ -25,7 +24,7 @@ from criproxy.process.failures import KEPT_S, KINDS, MAX_COUNTED, MAX_KEPT, MAX_
 from criproxy.simulate.hosts import machine
 from tests.node.calls.test_update import size
 from tests.node.failing import plant_failure
-from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, World, owner, said, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, World, owner, problems, said, sharer, situation
 
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 WEB = "default/web/main"
@@ -252,5 +251,5 @@ def test_who_has_no_place_and_may_run_on_anothers_cpus_is_found() -> None:
 
 def problems_of(node: Node) -> list[str]:
     """What ``--check`` says of a node."""
-    found: list[str] = report.problems(Situation(node=node))["problems"]
+    found: list[str] = problems(Situation(node=node))["problems"]
     return found

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.errors import UsageError
 from criproxy.model.grant import Change
 from criproxy.model.node import Node
@@ -26,7 +25,7 @@ from tests.gates import Gate
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.record.test_disk import QUICK, SlowDisk, back
 from tests.node.sync.test_sizes_in_force import asked_for
-from tests.node.world import FAST, STATIC, World, owner, sharer, situation
+from tests.node.world import FAST, STATIC, World, owner, problems, sharer, situation
 
 NONE = NonePolicy(Options())
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))

@@ -6,11 +6,10 @@ import pytest
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import summary
-from criproxy.api.views.status_check import problems
 from criproxy.model.cpuset import cpus_text, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
-from tests.node.world import World, owner, situation
+from tests.node.world import World, owner, problems, situation
 
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
 LATER = (

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 
-from criproxy.api.views.status_check import problems
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.device_rules import DeviceRules
 from criproxy.devices.evidence.evidence import Known, Subject
@@ -29,7 +28,7 @@ from tests.node.devices.test_guard import (
     told,
     world,
 )
-from tests.node.world import STATIC, World, refusal, situation
+from tests.node.world import STATIC, World, problems, refusal, situation
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
 

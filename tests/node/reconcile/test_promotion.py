@@ -11,7 +11,6 @@ import pytest
 
 from criproxy.api.views.explain import instances, to_values
 from criproxy.api.views.status import summary
-from criproxy.api.views.status_check import problems
 from criproxy.node.bypass import BypassMode
 from criproxy.node.settings import OnError, Promote
 from criproxy.placement.answers.choice import choice_now
@@ -20,7 +19,7 @@ from lab.kubelet.kubelet import MiniKubelet
 from tests.disks import fill, free, small_disk
 from tests.node.record.test_disk import QUICK, back
 from tests.node.test_bypassed_calls import Placing
-from tests.node.world import FAST, STATIC, Slow, World, metric, owner, sharer, situation
+from tests.node.world import FAST, STATIC, Slow, World, metric, owner, problems, sharer, situation
 
 OFF = replace(QUICK, promote=Promote.OFF)
 
