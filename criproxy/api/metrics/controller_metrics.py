@@ -7,6 +7,7 @@ from time import monotonic, time
 
 from criproxy.api.metrics.moment import MetricTable, Moment, Numbers, with_words
 from criproxy.api.views.shortfalls import undersized
+from criproxy.api.views.status import totals
 from criproxy.node.reconcile.controls_client import ServiceState
 from criproxy.node.settings import OnError
 from criproxy.placement.answers.shortfalls import shortfall, unplaced, unplaced_since
@@ -170,12 +171,12 @@ def controls_troubles(now: Moment) -> float:
 @METRICS.gauge()
 def misplaced_containers(now: Moment) -> float:
     """Containers that do not have their grant yet."""
-    return len(now.misplaced_ages_s)
+    return totals(now.node)["not_in_place"]  # type: ignore[no-any-return]
 
 
 @METRICS.gauge()
 def misplaced_age_seconds(now: Moment) -> float:
-    """How long the oldest misplaced container has been waiting; 0 if there is none."""
+    """For how long a misplaced container is being updated at the most; 0 if none is, as while updates are held."""
     return max(now.misplaced_ages_s, default=0.0)
 
 

@@ -63,7 +63,7 @@ class Moment:
 
     @cached_property
     def misplaced_ages_s(self) -> list[float]:
-        """How long each misplaced container has been waiting."""
+        """For how long each misplaced container is being updated."""
         return [monotonic() - began_s for began_s in self.controller.reconciler.misplaced_since_s()]
 
     @property

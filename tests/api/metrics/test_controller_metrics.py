@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.views.status import totals
 from criproxy.node.controller import Controller
 from tests.node.world import World, owner, sharer
 
@@ -105,6 +106,19 @@ async def test_the_node_at_this_moment(world: World) -> None:
     assert samples(world.controller, "config_info") == {(("file", ""), ("hash", ""), ("policy", "")): 1}
     for unknown in ("kubelet_last_call_timestamp_seconds", "device_plugin_up"):
         assert samples(world.controller, unknown) == {}
+
+
+async def test_a_container_whose_update_is_held_is_misplaced(tmp_path: Path) -> None:
+    """As `status` says; how long is about updates, of which none is tried."""
+    async with World(tmp_path) as world:
+        await world.run(sharer("sharer"))
+        await world.rested()
+        world.controller.reconciler.holds.add("a test")
+        await world.created(owner("owner", 2))
+
+        assert samples(world.controller, "misplaced_containers") == {(): 1}
+        assert samples(world.controller, "misplaced_age_seconds") == {(): 0}
+        assert totals(world.controller.node)["not_in_place"] == 1
 
 
 async def test_the_times_of_decisions_are_a_histogram(world: World) -> None:
