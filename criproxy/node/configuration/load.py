@@ -6,8 +6,8 @@ with the same machine. Only a file that was good before may require CPUs or devi
 
 import os
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,8 +80,11 @@ class Configuration:
 
 def log_mistakes(log: Log, problem: str, instead: str) -> None:
     """Log why a policy file is not in force, one line for each mistake, and what is in force *instead*."""
-    for mistake in problem.splitlines()[:_LOGGED]:
+    mistakes = problem.splitlines()
+    for mistake in mistakes[:_LOGGED]:
         log.error("the policy file cannot be used", instead=instead, mistake=mistake)
+    if more := len(mistakes[_LOGGED:]):
+        log.error("the policy file has more mistakes, which criproxy check lists", more=more)
 
 
 class BadFile(ConfigError):
@@ -94,7 +97,7 @@ class BadFile(ConfigError):
 
 
 def failed_at(error: Exception) -> BadFile:
-    """Return that the policy file cannot be used, since criproxy failed at it with an *error* that nobody expected."""
+    """Return that the policy file cannot be used, since criproxy failed at it with an unexpected *error*."""
     return BadFile(f"criproxy failed at the policy file: {error!r}")
 
 
@@ -162,14 +165,15 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
     """
     if (report := bad.report) is not None:
         before = (base.configuration, good.configuration if good else "")
-        with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
-            return _unless_failed(lambda: _made(report, topology, base, before))
+        with suppress(BadFile), _unless_failed():  # a node that lost a CPU over a reboot must come up
+            return _made(report, topology, base, before)
     why = "no good one is known"
     if good is not None and good.text:
         try:
             last = rebuilt(good, topology, base)
         except BadFile as error:
-            why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
+            first, _, _ = str(error).partition("\n")
+            why = f"the last good one cannot be used here ({first})"
         else:
             return replace(last, problem=str(bad), instead=last_good(good.source), good=good)
     from criproxy.config.load import devices_alone
@@ -185,30 +189,24 @@ def last_good(source: str) -> str:
     return f"the last good one, read from {source}, is in effect"
 
 
-def rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
-    """Return the configuration of a file that was in force before. May block.
-
-    Raises:
-        BadFile: the machine no longer has what it needs, or criproxy fails at it.
-    """
-    return _unless_failed(lambda: _rebuilt(good, topology, base))
-
-
-def _unless_failed(read: Callable[[], Configuration]) -> Configuration:
-    """Return what *read* returns, for a start: a defect of criproxy must not cost the node its CRI socket.
-
-    Raises:
-        BadFile: also for an exception that nobody expects, such as one of a policy of another package.
-    """
+@contextmanager
+def _unless_failed() -> Iterator[None]:
+    """Raise BadFile for any exception, also an unexpected one: a defect must not cost the node its CRI socket."""
     try:
-        return read()
+        yield
     except BadFile:
         raise
     except Exception as error:
         raise BadFile(f"criproxy failed at it: {error!r}") from error
 
 
-def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
+@_unless_failed()
+def rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
+    """Return the configuration of a file that was in force before. May block.
+
+    Raises:
+        BadFile: the machine no longer has what it needs, or criproxy fails at it.
+    """
     from criproxy.config.files import Choice
     from criproxy.config.load import judge
 
