@@ -75,7 +75,7 @@ class Daemon:
         self._endpoints = endpoints
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
+        self._heartbeat = Heartbeat(self._beat, self._beat_failed, self._notifier.watchdog_interval_s)
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy | NriFront] = []

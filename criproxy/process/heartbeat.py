@@ -27,8 +27,8 @@ class Heartbeat:
     def __init__(
         self,
         on_beat: Callable[[], None],
+        failed: Callable[[Exception], None],
         watchdog_interval_s: float | None = None,
-        failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """Call *on_beat* at every beat, and *failed* if that raises; beat as often as the watchdog requires."""
         self._on_beat = on_beat
@@ -50,6 +50,7 @@ class Heartbeat:
         """Stop beating."""
         if self._handle is not None:
             self._handle.cancel()
+            self._handle = None
 
     def overdue_s(self) -> float:
         """Return the lag of the loop: at the last beat, or of the beat that is overdue."""

@@ -26,7 +26,7 @@ class Program:
 
     def __init__(self, log: Log, log_writer: LineWriter, status_text: Callable[[], str]) -> None:
         self.notifier = Notifier(os.environ)
-        self.heartbeat = Heartbeat(self._beat, self.notifier.watchdog_interval_s, self._beat_failed)
+        self.heartbeat = Heartbeat(self._beat, self._beat_failed, self.notifier.watchdog_interval_s)
         self.failures = Failures(log=log)
         self.tasks = Tasks(log, self.failures)
         self.stop = asyncio.Event()

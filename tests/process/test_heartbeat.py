@@ -34,7 +34,7 @@ class Beats:
 async def test_a_blocked_loop_is_seen() -> None:
     """A callback that blocks for 0.2 s makes a beat late by about as much."""
     beats = Beats()
-    heartbeat = Heartbeat(beats.count_one, watchdog_interval_s=0.02)
+    heartbeat = Heartbeat(beats.count_one, print, watchdog_interval_s=0.02)
     heartbeat.start()
     await beats.until(1)
 
@@ -52,7 +52,7 @@ async def test_the_watchdog_is_told_at_its_pace(monkeypatch: pytest.MonkeyPatch)
     """Beats come as often as the watchdog wants, and each does what has to be done."""
     monkeypatch.setattr(module, "INTERVAL_S", 3600.0)  # our own pace
     beats = Beats()
-    heartbeat = Heartbeat(beats.count_one, watchdog_interval_s=0.01)
+    heartbeat = Heartbeat(beats.count_one, print, watchdog_interval_s=0.01)
     begin = time.monotonic()
 
     heartbeat.start()
@@ -72,9 +72,19 @@ async def test_a_beat_that_fails_is_not_the_last() -> None:
         if beats.count < 3:
             raise OSError("no space left on device")
 
-    heartbeat = Heartbeat(fails_first, watchdog_interval_s=0.01, failed=lambda error: lines.append(str(error)))
+    heartbeat = Heartbeat(fails_first, lambda error: lines.append(str(error)), watchdog_interval_s=0.01)
     heartbeat.start()
     await beats.until(4)
     heartbeat.stop()
 
     assert lines == ["no space left on device"] * 2
+
+
+async def test_a_loop_that_is_late_after_the_end_of_a_heartbeat_is_healthy() -> None:
+    """A program that ends is not told to be unhealthy, however long that takes."""
+    heartbeat = Heartbeat(lambda: None, print)
+    heartbeat.start()
+    heartbeat.stop()
+    heartbeat._due_s -= 2 * module.STALE_S
+
+    assert (heartbeat.overdue_s(), await heartbeat.healthy()) == (0.0, None)

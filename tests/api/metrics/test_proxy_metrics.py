@@ -53,7 +53,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 async def metrics(tmp_path: Path) -> AsyncIterator[Callable[..., Registry]]:
     """Return what makes the metrics of proxies beside an idle controller."""
     async with World(tmp_path) as world:
-        yield lambda *stats: registry(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: Moment(world.controller))
+        heartbeat = Heartbeat(lambda: None, print)
+        yield lambda *stats: registry(stats, heartbeat, GAUGES, KNOWN, lambda: Moment(world.controller))
 
 
 def samples(metrics: Registry, accept: str = "") -> Samples:
