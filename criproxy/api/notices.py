@@ -177,7 +177,7 @@ class ControllerNotices:
         """Yield notices while device nodes hang, or a source of evidence does not answer."""
         if hanging := self.controller.devices.problem:
             yield Notice("devices-hanging", hanging)
-        if silent := self.controller.devices.evidence.unheard:
+        if silent := self.controller.devices.evidence.silence:
             yield Notice("no-evidence", silent)
 
     def _of_rows(self) -> Iterator[Notice]:

@@ -150,13 +150,13 @@ class EvidenceGatherer:
         self.source = self._kubelet()
 
     @property
-    def unheard(self) -> str:
+    def silence(self) -> str:
         """That the kubelet was asked and has not answered on these files yet; empty if that is not so."""
         counts, rules = self.context.counters.device_evidence - self._before, self.context.settings.devices
         asked = sum(count for (source, _), count in counts.items() if source in ("podresources", "checkpoint"))
-        heard = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
+        answered = counts["podresources", "answered"] + counts["podresources", "absent"] + counts["checkpoint", "read"]
         files = [file for file in (rules.kubelet.socket, rules.kubelet.checkpoint) if file] if rules else []
-        if heard or not asked or not files:
+        if answered or not asked or not files:
             return ""
         return (
             f"the kubelet has not answered on {' and '.join(files)} since criproxy began to use them, so criproxy does "
@@ -205,7 +205,7 @@ class EvidenceGatherer:
             async with asyncio.timeout(self.context.settings.device_limits.source_s):
                 known = await self.of(rules).known(subject)
         if runs and known:  # a running container keeps its cards, even if the answer is about another pod
-            if (annotations := believed(asked.annotations, known)) is not asked.annotations:
+            if (annotations := believed(asked.annotations, known)) != asked.annotations:
                 title = f"{subject.namespace}/{subject.pod}/{subject.container}"
                 text = "a container claims devices that the kubelet has not allocated"
                 self.context.log.warning(text, container=title)
@@ -259,7 +259,8 @@ class DevicePublisher:
             if allocation.given is Given.CARDS:
                 allocations[kind, allocation.source] += 1
         for finding in done.findings:
-            counted[finding.kind, finding.word.value] += finding.word is not Word.FAILED  # `DeviceGuard` counts these
+            if finding.word is not Word.FAILED:  # `DeviceGuard` counts these
+                counted[finding.kind, finding.word.value] += 1
         if done.refusal:
             counted["", "refused"] += 1  # the log and the history have the refusal
 

@@ -184,7 +184,7 @@ async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path
             variables, name = (("GPU-b", "all"), "web") if rules is RULES else (("GPU-b",), f"other-{uid}")
 
             assert await create(node, uid, *variables, name=name) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
-            assert ("has not answered on /none and /nothing since" in evidence.unheard) is (rules is wrong)
+            assert ("has not answered on /none and /nothing since" in evidence.silence) is (rules is wrong)
             assert allocations.asked == ({} if uid == "u0" else {"Get": 1})
 
 
