@@ -13,8 +13,8 @@ class Changing(Protocol):
         """Counts the changes."""
         ...
 
-    async def changed(self, since: int | None = None) -> int:
-        """Return at the next change."""
+    async def changed(self, since: int) -> int:
+        """Return the version once it differs from *since*."""
         ...
 
 
@@ -39,10 +39,9 @@ class Changes:
         self._next.set()
         self._next = asyncio.Event()
 
-    async def changed(self, since: int | None = None) -> int:
-        """Return the version once it differs from *since*; without it, at the next change after this call began."""
-        seen = self.version if since is None else since
-        while self.version == seen:
+    async def changed(self, since: int) -> int:
+        """Return the version once it differs from *since*."""
+        while self.version == since:
             await self._next.wait()
         return self.version
 

@@ -41,7 +41,7 @@ class DaemonView(Changes):
     async def run(self) -> None:
         """Follow the daemon, for ever."""
         while True:
-            await self._daemon.changed()
+            await self._daemon.changed(self._daemon.version)
             self._show()
 
     def pod_comes_or_goes(self) -> None:

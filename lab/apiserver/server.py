@@ -128,7 +128,7 @@ class ApiServer(Changes):
         """Return once *holds*, asked after each request and change of an object or of the open watches."""
         async with asyncio.timeout(timeout_s):
             while not holds():
-                await self.changed()
+                await self.changed(self.version)
 
     async def _send_bookmarks(self, every_s: float) -> None:
         while True:

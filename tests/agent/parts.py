@@ -19,7 +19,7 @@ async def until(followed: Changes, holds: Callable[[], object]) -> None:
     """Return once *holds*, asked after each change of what is *followed*."""
     async with asyncio.timeout(60):
         while not holds():
-            await followed.changed()
+            await followed.changed(followed.version)
 
 
 async def until_said(troubles: Troubles, *words: str) -> str:

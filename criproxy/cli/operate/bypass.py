@@ -27,7 +27,10 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     try:
         result = ask(control_socket, "bypass", {"state": state})
     except NoDaemon as error:
-        raise NoDaemon(f"{error}; {_daemon(state_dir, error)}") from error
+        from criproxy.store.holder import still_running
+
+        unused = f"no process uses the state directory {state_dir}"
+        raise NoDaemon(f"{error}; {still_running(state_dir, is_removed=error.is_removed) or unused}") from error
     if output == "json":
         import json
 
@@ -35,10 +38,3 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
         return
     since = f" ({result['mode']}) since {result['since']}: {result['reason']}" if result["bypass"] else ""
     click.echo(f"bypass is {'on' if result['bypass'] else 'off'}{since}")
-
-
-def _daemon(state_dir: Path, reason: NoDaemon) -> str:
-    """Return a sentence about a daemon that runs and does not answer, if there is one."""
-    from criproxy.store.holder import still_running
-
-    return still_running(state_dir, is_removed=reason.is_removed) or f"no process uses the state directory {state_dir}"

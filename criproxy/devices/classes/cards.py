@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass
 from criproxy.model.cpuset import CpuSet
@@ -171,13 +171,14 @@ def links(cards: Sequence[Card], reported: Mapping[str, Peers] | None = None) ->
     peers = [(reported or {}).get(card.id, NO_PEERS) if card.id else NO_PEERS for card in cards]
     for (first, one), (second, other) in combinations(enumerate(cards), 2):
         known = peers[first].distances.get(other.id) if other.id else None
-        nvlinks = _nvlinks((one, peers[first].nvlinks), (other, peers[second].nvlinks))
+        nvlinks = _nvlinks(one, peers[first].nvlinks, other, peers[second].nvlinks)
         yield Link(first, second, known or distance(one, other), nvlinks)
 
 
 def distance(one: Card, other: Card) -> Distance:
     """Return the distance of two cards on the PCI bus."""
-    common = _common(one.bridges, other.bridges)
+    pairs = zip(one.bridges, other.bridges, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if common > 1:
         below = max(len(one.bridges), len(other.bridges)) - common
         return Distance.PIX if below <= _BELOW_ONE_SWITCH else Distance.PXB
@@ -186,18 +187,7 @@ def distance(one: Card, other: Card) -> Distance:
     return Distance.NODE if one.numa_node == other.numa_node >= 0 else Distance.SYS
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many bridges two paths have in common, from the host bridge on."""
-    count = 0
-    for first, second in zip(one, other, strict=False):
-        if first != second:
-            break
-        count += 1
-    return count
-
-
-def _nvlinks(one: tuple[Card, NvLinks], other: tuple[Card, NvLinks]) -> int:
+def _nvlinks(one: Card, own: NvLinks, other: Card, others: NvLinks) -> int:
     """Return the number of NVLinks between two cards, direct ones or through switches that all cards share."""
-    (card, own), (neighbour, others) = one, other
-    straight = own.to_cards.get(neighbour.pci, 0) or others.to_cards.get(card.pci, 0)
+    straight = own.to_cards.get(other.pci, 0) or others.to_cards.get(one.pci, 0)
     return straight or min(own.to_switches, others.to_switches)

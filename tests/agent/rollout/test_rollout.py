@@ -60,7 +60,7 @@ async def twenty(server: ApiServer, directory: Path) -> AsyncIterator[dict[str, 
     async def watch(daemon: DaemonModel) -> None:
         nonlocal most
         while True:
-            await daemon.changed()
+            await daemon.changed(daemon.version)
             most = max(most, sum(each.trial is not None for each in daemons.values()))
 
     watching = [asyncio.create_task(watch(each)) for each in daemons.values()]
