@@ -2,14 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
-from criproxy.api.views import devices, events, explain, status, who
+from criproxy.agent import QUERIES
+from criproxy.api.views import devices, events, explain
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass
@@ -30,6 +32,9 @@ from criproxy.store.configurations import read_good, read_tried
 from criproxy.store.history import find, newest, refused_since, since, titles
 from criproxy.store.holder import still_running
 from criproxy.store.reader import Reader, open_reader
+
+_ONLY_OF_DAEMONS = ("fit", "names", "usage")
+"""Queries for which the state on disk does not suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +57,14 @@ class StoredNode:
         """Answer a command of the control socket that shows the node."""
         if command == "devices":
             return self._devices()
-        answers: Mapping[str, Callable[[Reader, Mapping[str, Any]], Values]] = {
-            "status": lambda reader, given: status.collect(self._situation(reader, of_cpus=True), given),
-            "who": lambda reader, given: who.collect(self._situation(reader, of_cpus=True), given),
-            "explain": self._explain,
-            "events": self._events,
-        }
-        if command not in answers:
+        if command not in QUERIES or command in _ONLY_OF_DAEMONS:
             raise CriproxyError(f"{self.reason}; only a running daemon answers {command}")
+        own = {"explain": self._explain, "events": self._events}
         with self._reader() as reader:
-            return {**self._head(reader), **answers[command](reader, arguments)}
+            if command in own:
+                return {**self._head(reader), **own[command](reader, arguments)}
+            view = import_module(f"criproxy.api.views.{command}")
+            return {**self._head(reader), **view.collect(self._situation(reader, of_cpus=True), arguments)}
 
     def _explain(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
         text, situation = argument(arguments, "container", ""), self._situation(reader)

@@ -72,7 +72,7 @@ class Counters:
     exits: Counter[str] = field(default_factory=Counter)
     """Ends of containers that were detected before a reply to the kubelet showed them, by source: ``events``,
     ``lists``, ``cgroups`` (which were gone). A runtime's event often arrives before its reply to StopContainer."""
-    unknown_outcomes: int = 0
+    inquiries: int = 0
     """Calls that ended without an answer, whose outcome was queried."""
     adoptions: int = 0
     """Adopted containers: criproxy had not placed them."""

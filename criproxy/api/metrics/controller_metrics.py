@@ -127,7 +127,7 @@ def pod_file_failures(now: Moment) -> float:
 @METRICS.counter()
 def inquiries(now: Moment) -> float:
     """Calls without an answer about which criproxy asked the runtime."""
-    return now.counters.unknown_outcomes
+    return now.counters.inquiries
 
 
 @METRICS.counter()

@@ -129,7 +129,7 @@ def _cards(control_socket: Daemon, gpu: int | None, devices: dict[str, int]) -> 
     """Return for each resource whether the container would get so many."""
     if gpu is None and not devices:
         return []
-    from criproxy.api.views.free_cards import cards_of_container, gpu_resource
+    from criproxy.cli.render.free_cards import cards_of_container, gpu_resource
 
     answer = ask(control_socket, "devices")
     wanted = ({gpu_resource(answer): gpu} if gpu is not None else {}) | devices

@@ -246,7 +246,7 @@ class Starts:
             started.add_done_callback(lambda _: in_flight.start(key, StartEvent.ANSWER))
             return started
         if outcome is OutcomeKind.UNKNOWN:
-            self.context.counters.unknown_outcomes += 1
+            self.context.counters.inquiries += 1
             self.outcomes.start_unknown(key)
             return state.submit(UnknownOutcome(key))
         in_flight.start(key, StartEvent.ANSWER)

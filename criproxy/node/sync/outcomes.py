@@ -241,7 +241,7 @@ class Outcomes:
                 in_force = await self._size_in_force(key, asked.sizes, before)
             return partial(believe, self.context, key, in_force, total_milli) if in_force else None
 
-        self.context.counters.unknown_outcomes += 1
+        self.context.counters.inquiries += 1
         await self._ask_twice(key, again, query)
 
     async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
@@ -258,7 +258,7 @@ class Outcomes:
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists show its outcome."""
         if reservation in self.context.state.node.containers and self.context.in_flight.ask(reservation):
-            self.context.counters.unknown_outcomes += 1
+            self.context.counters.inquiries += 1
             self.context.state.submit(events.UnknownOutcome(reservation))
             self.context.tasks.forever(f"ask for {reservation}", partial(self._find, reservation, sandbox_id))
 

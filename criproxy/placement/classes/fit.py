@@ -1,8 +1,8 @@
 """What classes ask for that a machine cannot have: what is missing, and how to have it if that is possible."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from criproxy.model.controls import BURST
+from criproxy.model.controls import BURST, DEFAULTS
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import resolve
 from criproxy.model.machine.scheduler import misfit
@@ -13,21 +13,6 @@ from criproxy.placement.classes.parts import rdt_of, scheduling_of
 from criproxy.placement.classes.table import Table
 from criproxy.placement.options.policy_options import Misfit, Path
 
-_CPU_FILES = {
-    "weight": "cpu.weight",
-    "idle": "cpu.idle",
-    "uclamp_min": "cpu.uclamp.min",
-    "uclamp_max": "cpu.uclamp.max",
-    "burst": BURST,
-}
-_MEMORY_FILES = {
-    "high": "memory.high",
-    "low": "memory.low",
-    "min": "memory.min",
-    "swap_max": "memory.swap.max",
-    "oom_group": "memory.oom.group",
-}
-"""Option → file with cgroup v2."""
 _TUNINGS = ("min_freq", "max_freq", "governor", "energy_performance_preference")
 _V1 = "needs cgroup v2, and this machine has v1"
 
@@ -43,10 +28,10 @@ def unfit(table: Table, topology: Topology, *, every_cpu: bool) -> Iterator[Misf
     machine = table.machine
     for parts in table.classes.values():
         if parts.cpu:
-            yield from _files(parts.cpu, _CPU_FILES, machine, topology, parts.paths["cpu"])
+            yield from _files(parts.cpu, "cpu", machine, topology, parts.paths["cpu"])
             yield from _tunings(parts.cpu, machine, parts.paths["cpu"])
         if parts.memory:
-            yield from _files(parts.memory, _MEMORY_FILES, machine, topology, parts.paths["memory"])
+            yield from _files(parts.memory, "memory", machine, topology, parts.paths["memory"])
         if parts.blockIO:
             yield from _block_io(parts.blockIO, machine, parts.paths["blockIO"])
         if parts.scheduling:
@@ -68,10 +53,11 @@ def _scheduling(options: SchedulingOptions, machine: Controllable, path: Path, *
 
 
 def _files(
-    part: CpuOptions | MemoryOptions, files: Mapping[str, str], machine: Controllable, topology: Topology, path: Path
+    part: CpuOptions | MemoryOptions, controller: str, machine: Controllable, topology: Topology, path: Path
 ) -> Iterator[Misfit]:
-    for option, file in files.items():
-        needs_file = option in part.model_fields_set and getattr(part, option) != WHILE_IDLE
+    for option in (each for each in type(part).model_fields if each in part.model_fields_set):
+        file = BURST if option == "burst" else f"{controller}.{option.replace('_', '.')}"
+        needs_file = file in DEFAULTS and getattr(part, option) != WHILE_IDLE
         if needs_file and (text := _without(file, machine, topology)):
             yield Misfit((*path, _alias(part, option)), text)
 

@@ -39,7 +39,7 @@ COUNTED = {
     "policy_failures": (5, {(): 5}),
     "policy_faults": (6, {(): 6}),
     "store_failures": (3, {(): 3}),
-    "unknown_outcomes": (2, {(): 2}),
+    "inquiries": (2, {(): 2}),
 }
 """By field of `Counters`: what is counted, and the samples of its metric."""
 NAMES = {
@@ -47,7 +47,6 @@ NAMES = {
     "devices": "device_creates",
     "quota_incidents": "device_quota_incidents",
     "quota_stops": "device_quota_stops",
-    "unknown_outcomes": "inquiries",
 }
 """By field of `Counters`, the name of the metric if it is another one."""
 

@@ -14,8 +14,8 @@ from criproxy.cli.queries.fit import render
 from criproxy.cli.render.console import console
 from criproxy.errors import UsageError
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from tests.api.views.test_free_cards import OTHER_VGPU, TWO_PROFILES, VGPU
 from tests.asking import daemon, invoke, serving
+from tests.cli.render.test_free_cards import OTHER_VGPU, TWO_PROFILES, VGPU
 from tests.cli.test_hostile_text import is_harmless
 from tests.node.world import owner, sharer
 

@@ -44,8 +44,8 @@ class Screen:
         self.resize(columns, lines)
         self.before = termios.tcgetattr(self.inner)
         self.said = b""
-        environ = {**os.environ, "TERM": "xterm-256color"}
-        environ.pop("COLUMNS", None)
+        sizes = ("COLUMNS", "LINES")  # they would count instead of the terminal's, as pytest-xdist's do
+        environ = {key: value for key, value in os.environ.items() if key not in sizes} | {"TERM": "xterm-256color"}
         command = [sys.executable, *program, *options]
         self.process = subprocess.Popen(
             command, stdin=self.inner, stdout=self.inner, stderr=self.inner, env=environ, start_new_session=True

@@ -47,7 +47,7 @@ async def test_a_cut_resize_that_the_runtime_did_counts(tmp_path: Path) -> None:
 
         await cut(world.kubelet.update(owned, size(2000)), slow)
 
-        await world.poll(lambda: world.counters.unknown_outcomes == 1)
+        await world.poll(lambda: world.counters.inquiries == 1)
         await world.poll(lambda: not is_asked_for(owned))
         assert milli(world, owned) == 2000
         await world.poll(lambda: world.cpus(owned) == "1-2")
@@ -97,7 +97,7 @@ async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
 
         await world.kubelet.update(owned, size(3000))
 
-        await world.poll(lambda: world.counters.unknown_outcomes == 1)
+        await world.poll(lambda: world.counters.inquiries == 1)
         await world.poll(lambda: not is_asked_for(owned))
         assert milli(world, owned) == 3000
         await world.poll(lambda: world.cpus(owned) == "1-3")

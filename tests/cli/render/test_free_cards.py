@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from criproxy.api.views.free_cards import cards_of_container, free_cards, gpu_resource
 from criproxy.cli.queries.fit import render_cards
+from criproxy.cli.render.free_cards import cards_of_container, free_cards, gpu_resource
 from criproxy.errors import CriproxyError
 from tests.cli.queries.test_devices import EIGHT, given, tell
 
