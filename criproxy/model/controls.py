@@ -36,7 +36,7 @@ WEIGHT_FILES = ("io.bfq.weight", "io.weight")
 """The weight on all block devices: that of the scheduler bfq, which counts where both are there, and the kernel's."""
 _ALL_PERCENT = 100.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 4096, 65536
-_BYTES = frozenset({"memory.high", "memory.low", "memory.min", SWAP})
+_BYTES = frozenset(file for file in DEFAULTS if file.startswith("memory.")) - {"memory.oom.group"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,9 +188,8 @@ class Reconciler:
             async with self.turn(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (after any error, the container still differs from its grant)
+            worker.wake, worker.read = asyncio.Event(), True
             settings = self.context.settings
-            worker.wake = asyncio.Event()
-            worker.read = True
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
             await wait_at_most(pause_s, worker.wake.wait())
@@ -300,12 +299,13 @@ class Reconciler:
         """Drop the data of containers that ended with *event*."""
         context, node = self.context, self.context.state.node
         context.in_flight.retain(node)
-        for key in [key for key in self._causes if key not in node.grants]:
-            del self._causes[key]
         if isinstance(event, events.ContainerExited | events.ContainerGone):
             context.cgroups.forget(event.key)
+            self._causes.pop(event.key, None)
         elif isinstance(event, events.PodStopped | events.PodGone):
             context.cgroups.keep(node.grants.keys() | node.applied.keys())
+            for key in self._causes.keys() - node.grants.keys():
+                del self._causes[key]
 
     def _carry_out(self, event: events.Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         context, error = self.context, done.exception()

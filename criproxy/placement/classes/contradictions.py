@@ -88,20 +88,21 @@ def _frequency(text: str) -> str:
 
 
 def _memory(memory: MemoryOptions, path: Path) -> Iterator[Misfit]:
-    whole = {"high": "the memory limit", "low": "the request", "min": "the request", "swapMax": "the memory limit"}
-    given = {"high": memory.high, "low": memory.low, "min": memory.min, "swapMax": memory.swap_max}
+    values = ((each.alias or name, getattr(memory, name)) for name, each in type(memory).model_fields.items())
+    given = {name: value for name, value in values if isinstance(value, Amount)}
     for name, amount in given.items():
-        if amount is not None and (amount.hundredths or 0) > _WHOLE:
-            yield Misfit((*path, name), f"{amount.text} is more than {whole[name]}: give at most 100%")
-        elif amount is not None and 0 < amount.size < _PAGE:
+        if (amount.hundredths or 0) > _WHOLE:
+            whole = "the request" if name in ("low", "min") else "the memory limit"
+            yield Misfit((*path, name), f"{amount.text} is more than {whole}: give at most 100%")
+        elif 0 < amount.size < _PAGE:
             text = f"{amount.text} is a number of bytes, and less than a page of memory: a percentage needs its %"
             yield Misfit((*path, name), text)
     if memory.high is not None and memory.high.of(_WHOLE) == 0:
         yield Misfit((*path, "high"), "must be above 0: with 0, the container could not run")
-    for name in ("low", "min"):
-        amount, high = given[name], memory.high
-        if amount and high and _are_sizes(amount, high) and amount.size > high.size:
-            yield Misfit((*path, name), f"is {amount.text}, more than high ({high.text})")
+    for name, least in (("low", memory.low), ("min", memory.min)):
+        high = memory.high
+        if least and high and _are_sizes(least, high) and least.size > high.size:
+            yield Misfit((*path, name), f"is {least.text}, more than high ({high.text})")
 
 
 def _are_sizes(*amounts: Amount) -> bool:
