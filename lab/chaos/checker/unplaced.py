@@ -19,6 +19,9 @@ SLACK_S = 0.5
 the start."""
 MOMENT_S = 0.1
 """Between a change and the look that sees it, or between the decision about a place and the move."""
+STARTED_S = 0.5
+"""Between the first look that sees a container execute and the time at which the runtime says that it has started: that
+is the end of its start, on a busy machine much later."""
 
 Time = tuple[float, float]
 """From when to when, in seconds since the epoch."""
@@ -84,7 +87,8 @@ def unlisted(starts: Iterable[Start], gaps: Sequence[Gap], told: Sequence[Told])
             continue
         said = f"{start.title} began without a place at {_clock(start.begun_s)}"
         if not (listed := _listed(start, told)):
-            yield f"not listed: {said}{_since_back(gaps, start.begun_s)}"
+            others = ", ".join(f"{_clock(since_s)} to {_clock(until_s)}" for since_s, until_s in _times(start, told))
+            yield f"not listed: {said}{_since_back(gaps, start.begun_s)}; it is listed {others or 'at no time'}"
         elif late := _outside(
             (start.begun_s, max(until_s for _, until_s in listed)), [*_allowed(start, gaps), _own(start)]
         ):
@@ -135,12 +139,16 @@ def _own(start: Start) -> Time:
 
 def _listed(start: Start, told: Iterable[Told]) -> list[Time]:
     """The times that criproxy lists for *start*, and not for an earlier container of that name."""
-    times = (each.time for each in told if each.title.endswith(f"/{start.title}"))
-    return [time for time in times if start.former_s < time[0] <= start.begun_s + MOMENT_S]
+    return [time for time in _times(start, told) if start.former_s < time[0] <= start.begun_s + STARTED_S]
+
+
+def _times(start: Start, told: Iterable[Told]) -> list[Time]:
+    """The times that criproxy lists for containers of the name of *start*."""
+    return [each.time for each in told if each.title.endswith(f"/{start.title}")]
 
 
 def _covers(listed: Time, time: Time) -> bool:
-    return listed[0] - MOMENT_S <= time[0] and time[1] <= listed[1] + MOMENT_S
+    return listed[0] - STARTED_S <= time[0] and time[1] <= listed[1] + MOMENT_S
 
 
 def _outside(time: Time, windows: Iterable[Time]) -> Time | None:

@@ -41,6 +41,7 @@ def assert_words(found: Sequence[str], words: Sequence[str]) -> None:
         pytest.param([(98, 99)], (105, 110.7), ["not listed: p/s", "is listed at no time"], id="only-its-predecessor"),
         pytest.param([(104.5, 109)], (105, 110.7), ["p/s is listed 00:01:44.500 to 00:01:49.000"], id="listed-shorter"),
         pytest.param([(106, 110.8)], (105, 110.7), ["not listed", "at no time"], id="listed-later"),
+        pytest.param([(105.3, 110.8)], (105, 110.7), [], id="its-start-ended-later"),
         pytest.param([(104.5, 112.6)], (105, 110.7), ["placed late: p/s"], id="placed-late"),
         pytest.param([(104.5, 112.6)], (105, 112.5), ["placed late", "at 00:01:52.000"], id="overlaps-too-long"),
         pytest.param([LISTED], (111, 111.5), ["p/s is listed"], id="on-them-again"),
