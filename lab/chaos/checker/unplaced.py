@@ -17,6 +17,9 @@ PLACED_WITHIN_S = 2.0
 SLACK_S = 0.5
 """Between the end of a connection and the line about it in the journal, or between a question that was lost with it and
 the start."""
+ASKED_S = 0.3
+"""Between the moment at which the runtime would have asked about a start, and the first look that sees the container
+execute."""
 MOMENT_S = 0.1
 """Between a change and the look that sees it, or between the decision about a place and the move."""
 STARTED_S = 0.5
@@ -102,7 +105,9 @@ def too_long(
     told: Sequence[Told],
     gone: Collection[str] = (),
 ) -> Iterator[str]:
-    """Overlaps at a time at which neither of the two may be on CPUs of others.
+    """Overlaps at a time at which neither of the two may be on CPUs of others, or a placed owner may not meet anyone.
+
+    Its start would have been refused, or that of the other.
 
     Args:
         overlaps: all of them.
@@ -112,23 +117,24 @@ def too_long(
         gone: ids of others of whom it cannot say anything, as `Start.is_excused`.
     """
     for overlap in overlaps:
-        ways = list[str]()
+        ways, is_met = list[str](), False
         for key, title in zip(overlap.pair, overlap.titles, strict=True):
             placed = Start(title, overlap.time[0], is_excused=key in gone)
             start = starts.get(key, placed)
             times = [*_allowed(start, gaps), *([_own(start)] if key in starts and key == overlap.pair[0] else [])]
             if late := _outside(overlap.time, times):
                 ways.append(f"{title} may not at {_clock(late[0])}{_since_back(gaps, late[0])}")
+                is_met |= late[0] == overlap.time[0] and key == overlap.pair[0] and key not in {*starts, *gone}
             elif not start.is_excused and not any(_covers(time, overlap.time) for time in _listed(start, told)):
                 listed = ", ".join(f"{_clock(time[0])} to {_clock(time[1])}" for time in _listed(start, told))
                 ways.append(f"{title} is listed {listed or 'at no time'}")
-        if len(ways) == len(overlap.pair):
+        if is_met or len(ways) == len(overlap.pair):
             yield f"{overlap.sentence}, from {_clock(overlap.time[0])} to {_clock(overlap.time[1])}: {'; '.join(ways)}"
 
 
 def _allowed(start: Start, gaps: Iterable[Gap]) -> list[Time]:
     """When *start* may be on CPUs of others. Of a gap that had ended before, the barrier was back, too."""
-    there = (gap for gap in gaps if start.begun_s <= gap.until_s + SLACK_S)
+    there = (gap for gap in gaps if start.begun_s <= max(gap.until_s + ASKED_S, gap.since_s + SLACK_S))
     return [(gap.since_s - SLACK_S, gap.until_s + PLACED_WITHIN_S) for gap in there]
 
 

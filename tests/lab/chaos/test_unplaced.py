@@ -45,6 +45,7 @@ def assert_words(found: Sequence[str], words: Sequence[str]) -> None:
         pytest.param([(104.5, 112.6)], (105, 110.7), ["placed late: p/s"], id="placed-late"),
         pytest.param([(104.5, 112.6)], (105, 112.5), ["placed late", "at 00:01:52.000"], id="overlaps-too-long"),
         pytest.param([LISTED], (111, 111.5), ["p/s is listed"], id="on-them-again"),
+        pytest.param([(104.5, 111.9)], (111.4, 111.5), ["p/o may not at 00:01:51.400"], id="its-owner-starts-there"),
     ],
 )
 def test_each_is_listed_and_leaves_in_time(listed: Sequence[Time], overlap: Time, words: Sequence[str]) -> None:
