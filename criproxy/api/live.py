@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from criproxy import __version__
 from criproxy.agent import QUERIES
-from criproxy.api import controls
+from criproxy.api import collector, controls
 from criproxy.api.notices import ControllerNotices
 from criproxy.api.views import devices, events, explain, status
 from criproxy.api.views.situation import Situation, argument
@@ -211,7 +210,7 @@ class LiveNode:
 def commands(live: LiveNode) -> Mapping[str, Command]:
     """Return the handlers by command name, for the control socket.
 
-    Those that are no methods need only a snapshot, which ``collect`` of the view of their name turns into the answer.
+    Those that are no methods need only a snapshot; see `collector`.
     """
     own = {
         "status": live.status,
@@ -220,8 +219,8 @@ def commands(live: LiveNode) -> Mapping[str, Command]:
         "events": live.events,
         "names": live.names,
     }
-    views = {name: import_module(f"criproxy.api.views.{name}") for name in QUERIES if name not in (*own, "usage")}
-    return own | {name: partial(live.show, view.collect) for name, view in views.items()}
+    shown = [name for name in QUERIES if name not in (*own, "usage")]
+    return own | {name: partial(live.show, collector(name)) for name in shown}
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:

@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
 from criproxy.agent import QUERIES
+from criproxy.api import collector
 from criproxy.api.views import devices, events, explain
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
@@ -63,8 +63,7 @@ class StoredNode:
         with self._reader() as reader:
             if command in own:
                 return {**self._head(reader), **own[command](reader, arguments)}
-            view = import_module(f"criproxy.api.views.{command}")
-            return {**self._head(reader), **view.collect(self._situation(reader, of_cpus=True), arguments)}
+            return {**self._head(reader), **collector(command)(self._situation(reader, of_cpus=True), arguments)}
 
     def _explain(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
         text, situation = argument(arguments, "container", ""), self._situation(reader)

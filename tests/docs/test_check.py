@@ -15,7 +15,7 @@ from criproxy.placement import invariants
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs/check.md"
-SOURCES = {"notices_of_node", "misplaced", "undersized", "unguarded", "unhealthy_in_use", "violations"}
+SOURCES = {"all_notices", "misplaced", "undersized", "unguarded", "unhealthy_in_use", "violations"}
 """What `report.find` asks beside the notices: a further one needs a part of the page, and a line in this test."""
 
 CHECKED: list[Callable[..., Any]] = [*invariants.CHECKS, invariants.violations]

@@ -7,7 +7,7 @@ from typing import Any
 from criproxy.api.views import candidates
 from criproxy.api.views.candidates import moved
 from criproxy.api.views.situation import Situation
-from criproxy.api.views.status_check import notices_of_node
+from criproxy.api.views.status_check import all_notices
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
@@ -100,7 +100,7 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
     wanted, policy, node = Wanted.read(arguments), situation.placer, situation.node
     assert policy is not None  # as in every daemon
     plan = wanted.plan()
-    notices = [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))]
+    notices = [notice.to_json() for notice in all_notices(situation)]
     pod = plan.pod(KEY, plan.name)
     container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
     try:

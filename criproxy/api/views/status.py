@@ -11,7 +11,7 @@ from typing import Any
 from criproxy.api.views import status_check
 from criproxy.api.views.shortfalls import refusals
 from criproxy.api.views.situation import Situation, argument, identity, in_order
-from criproxy.api.views.status_check import Found, is_in_place, notices_of_node
+from criproxy.api.views.status_check import Found, all_notices, is_in_place
 from criproxy.model.attributes import granted, shown
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import CpuQuota, Kept
@@ -79,7 +79,7 @@ def row(situation: Situation, container: Container) -> Values:
 
 def summary(situation: Situation, found: Found | None = None) -> Values:
     """Return the summary of the node: CPUs, NUMA nodes, counts, and notices, those in *found* if they are known."""
-    notices = found.notices if found else (*situation.notices, *notices_of_node(situation))
+    notices = found.notices if found else all_notices(situation)
     node, topology = situation.node, situation.node.topology
     free = situation.free
     return {

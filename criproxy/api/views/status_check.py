@@ -81,7 +81,7 @@ WELL = Found(())
 
 def find(situation: Situation) -> Found:
     """Return everything that is wrong."""
-    notices = (*situation.notices, *notices_of_node(situation))
+    notices = all_notices(situation)
     found = [notice for notice in notices if notice.wrong]
     node, misplacements = situation.node, misplaced(situation)
     found += [Notice("undersized", text) for text in undersized(node, situation.resizes)]
@@ -93,8 +93,12 @@ def find(situation: Situation) -> Found:
     return Found(found, [text for text, has_failed in misplacements if not has_failed], notices)
 
 
-def notices_of_node(situation: Situation) -> Iterator[Notice]:
-    """Yield the notices that follow from the node."""
+def all_notices(situation: Situation) -> tuple[Notice, ...]:
+    """Return the notices of the controller, and those that follow from the node."""
+    return (*situation.notices, *_notices_of_node(situation))
+
+
+def _notices_of_node(situation: Situation) -> Iterator[Notice]:
     node = situation.node
     if is_released_by_request(node) and situation.policy != "none":
         yield Notice("released", f"the node is released, so no container is placed: {node.released}")
