@@ -31,8 +31,8 @@ class Reload:
     publisher: Publisher
     manager: Notifier
     status: Callable[[], str]
-    on_apply: Callable[[Loaded], None]
-    """Called with a new configuration before its resources are published."""
+    on_apply: Callable[[Loaded, Inventory], None]
+    """Called with a new configuration and the cards of its classes before its resources are published."""
     scan: Callable[[Loaded], Awaitable[Inventory]]
     """Finds the cards of the classes that the files advertise."""
     await_cards: Callable[[Loaded], None]
@@ -123,7 +123,7 @@ class Reload:
         self.problem = ""
         self.reloads += 1
         self.watch(new)
-        self.on_apply(new)
+        self.on_apply(new, inventory)
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         if self.options.register is None and new.plan.register != self.register:

@@ -200,11 +200,12 @@ class DevicePlugin:
         self._tasks.forever("methods of enforcement", self._methods.run)
         self._tasks.forever("remove former directories of vGPUs", self._sweeper.run)
 
-    def _reloaded(self, loaded: Loaded) -> None:
+    def _reloaded(self, loaded: Loaded, inventory: Inventory) -> None:
         """Prepare for another configuration, which is about to take effect."""
         self._machine.use(each.kind for each in loaded.plan.advertised)
         self._tasks.spawn("look for cards", self._rescan())
         self._use(loaded)
+        self._health_monitor.update_cards(loaded, inventory)  # a node that is gone in the next scan has vanished
 
     def _use(self, loaded: Loaded) -> None:
         """Watch and report cards according to *loaded*."""
@@ -222,8 +223,9 @@ class DevicePlugin:
 
     async def _scan_classes(self, loaded: Loaded) -> Inventory:
         """Return the cards of the classes that *loaded* advertises."""
-        other = self._machine_for(loaded)
-        return self._publisher.inventory if other.classes == self._machine.classes else await other.scan()
+        other, inventory = self._machine_for(loaded), self._publisher.inventory
+        was_scanned = inventory.stocks.keys() == {kind.name for kind in other.classes}  # or it is only going to be
+        return inventory if was_scanned and other.classes == self._machine.classes else await other.scan()
 
     def _await_cards(self, loaded: Loaded) -> None:
         """Scan for cards of the classes of *loaded*, too; the files in effect define a class that is in both."""

@@ -163,6 +163,19 @@ async def test_a_file_that_waits_for_a_card(program: Program) -> None:
     await program.kubelet.until_capacity(NPU, 5)
 
 
+async def test_a_refused_file_that_is_read_again_at_once_is_refused_again(program: Program) -> None:
+    """Also before the cards of its classes, which no file in force has, have been looked for anew."""
+    await program.begin("{advertise: [nvidia]}", "/dev/npu0")
+
+    sharing = "sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]"
+    program.policy.write_text(policy(f"{{advertise: [nvidia, ali-npu], {sharing}}}"))
+    await program.until_said("the configuration cannot be used")
+    program.signal(SIGHUP)
+    reloaded = "configuration reloaded"
+    await program.until(lambda: program.said("the configuration cannot be used") > 1 or program.said(reloaded) > 0)
+    assert not program.said(reloaded)
+
+
 async def test_cards_come_and_go(program: Program) -> None:
     """Capacity follows; an id that a pod has stays listed as unhealthy until the pod has ended."""
     await program.begin("{advertise: [ali-npu]}")

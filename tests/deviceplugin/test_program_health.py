@@ -213,3 +213,14 @@ async def test_a_reload_looks_at_the_cards(folder: Path) -> None:
 
         await program.until_said(WITH_MIG)
         await program.kubelet.until_capacity(CUT, 0)
+
+
+async def test_a_node_that_vanishes_right_after_a_reload(folder: Path) -> None:
+    """The card of a class that is offered from now on had it, though only the reload itself has seen it."""
+    async with Program(folder, driver=Driver(gpus=(t4(0), t4(1)))) as program:
+        await program.begin("{advertise: [ali-npu]}", "/dev/npu0")
+        program.policy.write_text(policy("{advertise: [ali-npu, nvidia]}"))
+        await program.until_said("configuration reloaded")
+        program.host.unplug("/dev/nvidia0")
+        await program.kubelet.until_capacity(GPU, 2, healthy=1)
+        assert program.kubelet.unhealthy(GPU) == {"GPU-0"}
