@@ -1,20 +1,11 @@
 """Pods and containers that do not exist: as somebody specifies them, and as the proxy would see them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from criproxy.model import resources
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.hardware import HugePageRequest
-from criproxy.model.resources import (
-    MAX_SHARES,
-    CfsQuota,
-    Interval,
-    milli_to_shares,
-    oom_score_adj_to_request,
-    quota_to_milli,
-    request_to_oom_score_adj,
-    shares_to_milli,
-)
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
 
 
@@ -72,10 +63,14 @@ class PodPlan:
 
     @property
     def cpu_total_milli(self) -> int:
-        """What the kubelet tells of the whole pod: the most that its containers need at the same time."""
-        inits = [each.amounts.cpu_request_milli for each in self.containers if each.init]
-        regular = sum(each.amounts.cpu_request_milli for each in self.containers if not each.init)
-        return seen_milli(self.pod_cpu_milli or max(regular, *inits, 0))
+        """What the kubelet tells of the whole pod, after its way through CRI, where it is written as shares."""
+        asked_milli = self.pod_cpu_milli or self.most(lambda each: each.cpu_request_milli)
+        return resources.shares_to_milli(resources.milli_to_shares(asked_milli))
+
+    def most(self, amount: Callable[[Amounts], int]) -> int:
+        """The most of an amount that its containers ask for at the same time: init containers come one by one."""
+        inits = [amount(each.amounts) for each in self.containers if each.init]
+        return max(sum(amount(each.amounts) for each in self.containers if not each.init), *inits, 0)
 
     def pod(self, key: str, name: str) -> Pod:
         """The pod with this key and name."""
@@ -91,11 +86,6 @@ class PodPlan:
         )
 
 
-def seen_milli(cpu_milli: int) -> int:
-    """A request after its way through CRI, where it is written as shares."""
-    return shares_to_milli(milli_to_shares(cpu_milli))
-
-
 def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
     """*amounts* after their way through CRI, where the kubelet writes them as shares, quota and oom_score_adj.
 
@@ -104,11 +94,11 @@ def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
         qos: of its pod.
         capacity_bytes: memory of the machine; 0 where it is not known.
     """
-    shares = milli_to_shares(amounts.cpu_request_milli)
-    cpu = shares_to_milli(shares)
-    quota = CfsQuota.of_limit(amounts.cpu_limit_milli)
-    limit = quota_to_milli(quota.quota_us, quota.period_us) if quota else None
-    if qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
+    shares = resources.milli_to_shares(amounts.cpu_request_milli)
+    cpu = resources.shares_to_milli(shares)
+    quota = resources.CfsQuota.of_limit(amounts.cpu_limit_milli)
+    limit = resources.quota_to_milli(quota.quota_us, quota.period_us) if quota else None
+    if qos is QosClass.GUARANTEED and shares >= resources.MAX_SHARES:
         cpu = max(cpu, limit or 0)
     return Sizes(
         cpu_milli=cpu,
@@ -119,14 +109,14 @@ def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
     )
 
 
-def _seen_memory_request(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Interval | None:
+def _seen_memory_request(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> resources.Interval | None:
     limit_bytes = amounts.memory_limit_bytes
     if qos is QosClass.GUARANTEED:
-        return Interval(limit_bytes, limit_bytes) if limit_bytes else None
+        return resources.Interval(limit_bytes, limit_bytes) if limit_bytes else None
     if qos is QosClass.BEST_EFFORT or not capacity_bytes:
         return None
-    score = request_to_oom_score_adj(amounts.memory_request_bytes, capacity_bytes)
-    request = oom_score_adj_to_request(score, capacity_bytes)
+    score = resources.request_to_oom_score_adj(amounts.memory_request_bytes, capacity_bytes)
+    request = resources.oom_score_adj_to_request(score, capacity_bytes)
     if request is None or not limit_bytes:
         return request
-    return Interval(min(request.low, limit_bytes), min(request.high, limit_bytes))
+    return resources.Interval(min(request.low, limit_bytes), min(request.high, limit_bytes))

@@ -187,7 +187,10 @@ def machine(
     """
     stride = nodes * cores
     every_core = [Core(i, frozenset(i + stride * thread for thread in range(threads))) for i in range(stride)]
-    node_cpus = [_union(every_core[i * cores : (i + 1) * cores]) for i in range(nodes)]
+    node_cpus = [
+        frozenset(c + stride * t for t in range(threads) for c in range(i * cores, (i + 1) * cores))
+        for i in range(nodes)
+    ]
     online = frozenset(range(stride * threads))
     ids = range(nodes)
     sockets = packages or nodes
@@ -203,7 +206,3 @@ def machine(
         l3_groups=tuple(node_cpus),
         distances=tuple(tuple(LOCAL_DISTANCE if i == j else REMOTE_DISTANCE for j in ids) for i in ids),
     )
-
-
-def _union(cores: list[Core]) -> CpuSet:
-    return frozenset().union(*(core.cpus for core in cores))

@@ -154,8 +154,7 @@ class Run:
     def _outcome(self) -> Outcome:
         sentences = tuple(self._refused.values())[:MOST_SENTENCES]
         asked, refused, mean = len(self._asked), len(self._refused), mean_of(self._samples)
-        names = ("updates", "moves", "with_cards", "at_cards")
-        counts = {name: self._counts[name] for name in names}
+        counts = {name: self._counts[name] for name in ("updates", "moves", "with_cards", "at_cards")}
         return Outcome(self.name, mean, asked=asked, refused=refused, sentences=sentences, **counts)
 
 

@@ -13,19 +13,7 @@ from pathlib import Path
 from criproxy.errors import UsageError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
-from criproxy.model.planned import PodPlan
-from criproxy.placement.events import (
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerStarted,
-    Event,
-    PodCreated,
-    PodGone,
-    PodStopped,
-    TopologyChanged,
-)
+from criproxy.placement import events
 from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.records.trace import Header, Traced, is_header, parse_header, parse_line
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec, read_spec
@@ -149,7 +137,8 @@ class _Making:
 
     def _arrive(self, kind: Kind, at_s: float, life_s: float) -> None:
         plan = kind.plan
-        asks, cards = _requests(plan), kind.cards * sum(not container.init for container in plan.containers)
+        asks = plan.most(lambda each: each.cpu_request_milli), plan.most(lambda each: each.memory_request_bytes)
+        cards = kind.cards * sum(not container.init for container in plan.containers)
         total = (self._asked[0] + asks[0], self._asked[1] + asks[1])
         if total[0] > self._room[0] or total[1] > self._room[1] or cards > len(self._deck.free):
             self.turned_away += 1
@@ -164,45 +153,35 @@ class _Making:
                 heappush(self._ends, _End(at_s + cold_s, self._serial, sandbox, _key(sandbox, container.name)))
         heappush(self._ends, _End(at_s + life_s, self._serial, sandbox))
 
-    def _births(self, kind: Kind, sandbox: str) -> Iterator[Event]:
+    def _births(self, kind: Kind, sandbox: str) -> Iterator[events.Event]:
         plan = kind.plan
         pod = plan.pod(sandbox, sandbox)
-        yield PodCreated(pod)
+        yield events.PodCreated(pod)
         for planned in plan.containers:
             key = _key(sandbox, planned.name)
             cards = [] if planned.init else self._deck.give(sandbox, kind.cards)
-            yield ContainerCreating(planned.container(f"r-{key}", pod, self._capacity_bytes, filter(None, cards)))
-            yield ContainerCreated(f"r-{key}", key)
-            yield ContainerStarted(key)
+            yield events.ContainerCreating(
+                planned.container(f"r-{key}", pod, self._capacity_bytes, filter(None, cards))
+            )
+            yield events.ContainerCreated(f"r-{key}", key)
+            yield events.ContainerStarted(key)
             if planned.init:
-                yield ContainerExited(key)
+                yield events.ContainerExited(key)
 
     def _end_until(self, at_s: float) -> None:
         while self._ends and self._ends[0].at_s <= at_s:
             end = heappop(self._ends)
             if end.cold:
-                self.events.append(Traced(end.at_s, ColdStartEnded(end.cold)))
+                self.events.append(Traced(end.at_s, events.ColdStartEnded(end.cold)))
                 continue
             self._deck.take_back(end.pod)
             gone = self._of_pod.pop(end.pod)
             self._asked = (self._asked[0] - gone[0], self._asked[1] - gone[1])
-            self.events += [Traced(end.at_s, PodStopped(end.pod)), Traced(end.at_s, PodGone(end.pod))]
+            self.events += [Traced(end.at_s, events.PodStopped(end.pod)), Traced(end.at_s, events.PodGone(end.pod))]
 
 
 def _key(sandbox: str, name: str) -> str:
     return f"{sandbox}/{name}"
-
-
-def _requests(plan: PodPlan) -> tuple[int, int]:
-    """Milli-CPU and bytes by which the scheduler counts the pod: init containers end before the others come."""
-    regular = [container.amounts for container in plan.containers if not container.init]
-    init = [container.amounts for container in plan.containers if container.init]
-    cpu_milli = sum(amounts.cpu_request_milli for amounts in regular)
-    memory_bytes = sum(amounts.memory_request_bytes for amounts in regular)
-    return (
-        max([cpu_milli, *(amounts.cpu_request_milli for amounts in init)]),
-        max([memory_bytes, *(amounts.memory_request_bytes for amounts in init)]),
-    )
 
 
 TRACE_SUFFIX = ".jsonl"
@@ -239,9 +218,9 @@ def is_trace(file: Path) -> bool:
 def _replayed(file: Path, topology: Topology | None) -> Load:
     """What a trace has; on another machine than its own, CPUs neither come nor go."""
     header, traced = read_trace(file)
-    events = tuple(each for each in traced if topology is None or not isinstance(each.event, TopologyChanged))
-    duration_s = max((each.at_s for each in events), default=0.0)
-    return Load(file.stem, topology or header.topology, events, duration_s)
+    taken = tuple(each for each in traced if topology is None or not isinstance(each.event, events.TopologyChanged))
+    duration_s = max((each.at_s for each in taken), default=0.0)
+    return Load(file.stem, topology or header.topology, taken, duration_s)
 
 
 def read_trace(file: Path) -> tuple[Header, Iterator[Traced]]:

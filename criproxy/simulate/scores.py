@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import LOCAL_DISTANCE, Topology
@@ -46,7 +47,7 @@ class Scorer:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._everywhere = (topology.cpus, topology.mems)
-        self._known: dict[tuple[CpuSet, CpuSet], _Spread] = {}
+        self._spread = cache(self._measured)
 
     def score(self, node: Node) -> Scores:
         """Those of *node*, whose machine is this one."""
@@ -82,12 +83,6 @@ class Scorer:
         """CPUs and memory nodes of a container; those without a grant may be everywhere."""
         grant = node.grants.get(container.key)
         return (grant.cpus, grant.mems or self._everywhere[1]) if grant else self._everywhere
-
-    def _spread(self, cpus: CpuSet, mems: CpuSet) -> _Spread:
-        known = self._known.get((cpus, mems))
-        if known is None:
-            known = self._known[cpus, mems] = self._measured(cpus, mems)
-        return known
 
     def _measured(self, cpus: CpuSet, mems: CpuSet) -> _Spread:
         machine = self._topology

@@ -39,7 +39,8 @@ def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
 
     A value that is too long is cut to one character more than the limit, so that it is refused.
     """
-    return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _is_read(key)}
+    named = ((key, key.partition("/")[0], value) for key, value in annotations.items())
+    return {key: value[: MAX_VALUE_CHARS + 1] for key, name, value in named if name in OF_PEERS or has_domain(name)}
 
 
 def kept_of_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -72,10 +73,9 @@ def _size(item: tuple[str, str]) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _is_read(key: str) -> bool:
-    """Whether a domain of `DOMAINS` is at the end of *key*, before its slash, or it is a key of a peer."""
-    name = key.partition("/")[0]
-    return name in OF_PEERS or any(name == domain or name.endswith(f".{domain}") for domain in DOMAINS)
+def has_domain(name: str) -> bool:
+    """Whether a domain of `DOMAINS` is at the end of *name*, what an annotation's key has before its slash."""
+    return any(name == domain or name.endswith(f".{domain}") for domain in DOMAINS)
 
 
 def effective(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:

@@ -131,7 +131,7 @@ def _pairs(is_wrong: Callable[[Units, Units], object], words: str) -> ReadSevera
     """About each two of them; *words*: what is wrong then, in a sentence with the units that both have, or each."""
 
     def read(names: tuple[str, ...], at: At) -> Check:
-        what = "cpus" if isinstance(at.data, dict) else at.one_of(tuple(UNITS))
+        what = "cpus" if isinstance(at.data, dict) else at.one_of(UNITS)
 
         def check(seen: Seen) -> str:
             for one, other in combinations(names, 2):
@@ -187,7 +187,7 @@ OF_ONE: dict[str, ReadOne] = {
     "cpus_any": _set("cpus", "be", operator.eq, several=True),
     "includes": _set("cpus", "include", operator.ge),
     "excludes": _set("cpus", "be none of", frozenset.isdisjoint),
-    **{f"n_{what}": _counted(what) for what in ("cpus", "cores", "l3", "nodes", "dies", "pkgs", "packages", "mems")},
+    **{f"n_{what}": _counted(what) for what in UNITS},
     "share_of": _share,
     "mems_by_pkg": _by_package,
 }

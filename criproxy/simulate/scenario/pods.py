@@ -9,7 +9,7 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.planned import Amounts, ContainerPlan, PodPlan
 from criproxy.model.text.amounts import parse_bytes, parse_milli
-from criproxy.model.text.annotations import DOMAINS
+from criproxy.model.text.annotations import DOMAINS, has_domain
 from criproxy.model.workload import QosClass
 from criproxy.simulate.scenario.place import At
 
@@ -148,9 +148,5 @@ def _annotations(at: At | None) -> tuple[dict[str, str], dict[str, tuple[CpuSet,
             hints[scope.removeprefix("container.") if scope != "pod" else ""] = (value.read(parse_cpuset),)
         else:
             text = json.dumps(value.data) if isinstance(value.data, dict | list) else value.text()
-            annotations[name if _is_full(key) else f"{key}.{DOMAINS[0]}{slash}{scope}"] = text
+            annotations[name if has_domain(key) else f"{key}.{DOMAINS[0]}{slash}{scope}"] = text
     return annotations, hints
-
-
-def _is_full(key: str) -> bool:
-    return any(key == domain or key.endswith(f".{domain}") for domain in DOMAINS)

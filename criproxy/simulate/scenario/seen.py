@@ -38,7 +38,7 @@ class Seen:
         placed = self.placed[name]
         if what == "mems":
             return frozenset(placed.mems)
-        of = self._unit_of[UNITS[what]]
+        of = self._unit_of[what]
         return frozenset(of[cpu] for cpu in placed.cpus if cpu in of)
 
     @cached_property
@@ -49,12 +49,13 @@ class Seen:
         dies: dict[int, Hashable] = {cpu: (package, 0) for cpu, package in packages.items()}
         dies |= {cpu: (die.package, die.id) for die in topology.dies for cpu in die.cpus}
         return {
-            "cpu": {cpu: cpu for cpu in topology.online_cpus},
-            "core": {cpu: core.id for cpu, core in topology.core_of.items()},
+            "cpus": {cpu: cpu for cpu in topology.online_cpus},
+            "cores": {cpu: core.id for cpu, core in topology.core_of.items()},
             "l3": {cpu: min(group) for group in topology.l3_groups for cpu in group},
-            "node": {cpu: node.id for node in topology.nodes for cpu in node.cpus},
-            "die": dies,
-            "package": packages,
+            "nodes": {cpu: node.id for node in topology.nodes for cpu in node.cpus},
+            "dies": dies,
+            "pkgs": packages,
+            "packages": packages,
         }
 
 
@@ -68,16 +69,7 @@ class Moment:
     """By the container's name, in the order in which they came."""
 
 
-UNITS = {
-    "cpus": "cpu",
-    "cores": "core",
-    "l3": "l3",
-    "nodes": "node",
-    "dies": "die",
-    "pkgs": "package",
-    "packages": "package",
-    "mems": "mem",
-}
+UNITS = ("cpus", "cores", "l3", "nodes", "dies", "pkgs", "packages", "mems")
 """What can be counted and compared; ``mems`` are the NUMA nodes of the memory."""
 
 Check = Callable[[Seen], str]

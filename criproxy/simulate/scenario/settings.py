@@ -86,13 +86,12 @@ def _translated(configuration: Configuration, rules: str) -> dict[str, tuple[obj
         "annotations": ({"allow": {"*": ["*"]}}, source),
     }
     for key, at in given.items():
-        match key:
-            case "available" | "reserved":
-                text = at.text()
-                cpu = f"cpuset:{text.removeprefix(CGROUP)}" if text.startswith(CGROUP) else text
-                options[f"{key}Resources"] = {"cpu": cpu}, at
-            case _:
-                options[key] = at.data, at
+        if key in ("available", "reserved"):
+            text = at.text()
+            cpu = f"cpuset:{text.removeprefix(CGROUP)}" if text.startswith(CGROUP) else text
+            options[f"{key}Resources"] = {"cpu": cpu}, at
+        else:
+            options[key] = at.data, at
     return options
 
 

@@ -12,19 +12,8 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.planned import ContainerPlan, PodPlan, seen_sizes
 from criproxy.model.workload import Pod
+from criproxy.placement import events
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PodCreated,
-    PodGone,
-    PodStopped,
-)
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.pod_wishes import cold_start_s
 from criproxy.placement.policies.api import Policy
@@ -49,7 +38,7 @@ class Asked:
 
     line: int
     before: Node
-    event: ContainerCreating
+    event: events.ContainerCreating
     policy: Policy
     refused: bool
 
@@ -173,7 +162,7 @@ class World:
         key = self._keys.get(action.container)
         if key is None:
             raise Failure(f"there is no container {action.container} to resize", self._line)
-        event = ContainerResized(key, seen_sizes(action.amounts, action.qos, self.topology.capacity_bytes))
+        event = events.ContainerResized(key, seen_sizes(action.amounts, action.qos, self.topology.capacity_bytes))
         self._try(action, action.container, ("resized", "is resized"), partial(self._apply, event))
 
     def _try(self, action: Create | Resize, name: str, words: tuple[str, str], do: Callable[[], None]) -> None:
@@ -203,7 +192,7 @@ class World:
 
     def _run_pod(self, plan: PodPlan) -> None:
         pod = plan.pod(f"{plan.name}-{self._next()}", plan.name)
-        self._apply(PodCreated(pod))
+        self._apply(events.PodCreated(pod))
         for container in plan.containers:
             self._run_container(pod, container)
 
@@ -211,15 +200,15 @@ class World:
         reservation, key = f"r{self._next()}", f"{planned.name}-{self._serial}"
         container = planned.container(reservation, pod, self.topology.capacity_bytes)
         pages = tuple(each.beside(self.huge_pages) for each in container.huge_pages)
-        self._apply(ContainerCreating(replace(container, huge_pages=pages) if pages else container))
+        self._apply(events.ContainerCreating(replace(container, huge_pages=pages) if pages else container))
         self._keys[planned.name] = key
-        self._apply(ContainerCreated(reservation, key))
-        self._apply(ContainerStarted(key))
+        self._apply(events.ContainerCreated(reservation, key))
+        self._apply(events.ContainerStarted(key))
         cold_s = cold_start_s(pod.annotations, planned.name)
         if cold_s is not None:
             self._warm_at_s[key] = self._clock_s + cold_s
         if planned.init:
-            self._apply(ContainerExited(key))
+            self._apply(events.ContainerExited(key))
             del self._keys[planned.name]
 
     def _delete(self, names: Iterable[str]) -> None:
@@ -228,8 +217,8 @@ class World:
             if name not in sandboxes:
                 raise Failure(f"there is no pod {name} to delete", self._line)
             containers = self._node.containers_of(sandboxes[name])
-            self._apply(PodStopped(sandboxes[name]))
-            self._apply(PodGone(sandboxes[name]))
+            self._apply(events.PodStopped(sandboxes[name]))
+            self._apply(events.PodGone(sandboxes[name]))
             for container in containers:
                 self._keys.pop(container.name, None)
 
@@ -252,9 +241,9 @@ class World:
         for due_s, key in sorted((due_s, key) for key, due_s in self._warm_at_s.items()):
             if due_s <= self._clock_s:
                 del self._warm_at_s[key]
-                self._apply(ColdStartEnded(key))
+                self._apply(events.ColdStartEnded(key))
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         if self._policy is None:
             raise Failure("there is no policy: it did not start", self._line)
         try:
@@ -271,9 +260,9 @@ class World:
         if broken := violations(self._node):
             raise Failure(f"after {type(event).__name__} the placement is broken: {'; '.join(broken[:3])}", self._line)
 
-    def _remember(self, event: Event, policy: Policy, *, refused: bool) -> None:
+    def _remember(self, event: events.Event, policy: Policy, *, refused: bool) -> None:
         """What has just been decided about a newcomer, for who wants to know how."""
-        if isinstance(event, ContainerCreating):
+        if isinstance(event, events.ContainerCreating):
             self.asked.append(Asked(self._line, self._node, event, policy, refused))
 
     def _next(self) -> int:
