@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from criproxy.cli.options import PathOption
+from criproxy.cli.options import PathOption, host_root_option
 from criproxy.errors import CriproxyError, UsageError, reason_of
 from criproxy.process.control_protocol import answer_of, request_of
 
@@ -183,13 +183,7 @@ def state_dir_option(text: str) -> Callable[[F], F]:
 def places_options(command: F) -> F:
     """Add the options of `NodeClient`."""
     for option in (
-        click.option(
-            "--host-root",
-            type=PathOption(folder=True, exists=True),
-            default="/",
-            show_default=True,
-            help="Directory that contains /sys and the cgroup tree, used if no daemon answers.",
-        ),
+        host_root_option("Directory that contains /sys and the cgroup tree, used if no daemon answers.", exists=True),
         state_dir_option("The daemon's state on disk, used if no daemon answers."),
         control_socket_option,
     ):

@@ -72,6 +72,18 @@ CPU = Amount("cpu", "parse_milli")
 """Milli-CPU, written such as ``8``, ``1.5`` and ``250m``."""
 
 
+def host_root_option(text: str, *, exists: bool = False) -> Callable[[F], F]:
+    """Return the option ``--host-root``, with *text* as its help; *exists*: it must."""
+    kind = PathOption(folder=True, exists=exists)
+    return click.option("--host-root", type=kind, default="/", show_default=True, help=text)
+
+
+def runtime_endpoint_option(text: str) -> Callable[[F], F]:
+    """Return the option with the container runtime's socket, with *text* as its help."""
+    default = "unix:///run/containerd/containerd.sock"
+    return click.option("--runtime-endpoint", default=default, show_default=True, metavar="ADDRESS", help=text)
+
+
 def config_option(command: F) -> F:
     """Add ``--config``."""
     return click.option(
@@ -143,15 +155,8 @@ def program_log(log_format: str, log_level: str) -> "Iterator[LineWriter]":
 def host_options(function: F) -> F:
     """Add the options of both commands."""
     dry_run = click.option("--dry-run", is_flag=True, help="Print the steps, and change nothing.")
-    host_root = click.option(
-        "--host-root",
-        type=PathOption(folder=True, exists=True),
-        default="/",
-        show_default=True,
-        help="The node's root directory, if the command runs in a container that manages its host; it then runs "
-        "programs through nsenter.",
-    )
-    return dry_run(host_root(function))
+    text = "The node's root directory, if the command runs in a container that manages its host; it then runs "
+    return dry_run(host_root_option(f"{text}programs through nsenter.", exists=True)(function))
 
 
 def check_root(*, dry_run: bool) -> None:

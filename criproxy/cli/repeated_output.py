@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
@@ -99,8 +99,7 @@ def _or_error(ask: Ask) -> Values:
         return {"error": str(error)}
 
 
-@contextmanager
-def leaving_on(*signals: signal.Signals) -> Iterator[None]:
+def leaving_on(*signals: signal.Signals) -> AbstractContextManager[None]:
     """Exit with 128 plus the number when one of *signals* arrives; no change outside the main thread.
 
     Signals that this process has ignored from its start stay ignored: under nohup, nothing ends with the terminal.
@@ -109,11 +108,16 @@ def leaving_on(*signals: signal.Signals) -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
 
+    return handling({number: leave for number in signals if signal.getsignal(number) is not signal.SIG_IGN})
+
+
+@contextmanager
+def handling(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
+    """Let *handlers* handle these signals; no change outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heeded = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, leave) for number in heeded}
+    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

@@ -36,6 +36,9 @@ POLICY = "/etc/criproxy/policy.yaml"
 DEFAULTS = "/etc/default/criproxy"
 OPTIONS = "CRIPROXY_OPTIONS"
 """The variable in that file."""
+PLUGIN_DEFAULTS = "/etc/default/criproxy-device-plugin"
+UNIT_OPTIONS = {DEFAULTS: OPTIONS, PLUGIN_DEFAULTS: "CRIPROXY_DEVICE_PLUGIN_OPTIONS"}
+"""By environment file of a unit, the variable that has its options."""
 PAGE_TOKEN = "/etc/criproxy/page-token"  # noqa: S105 (its path)
 STATE_DIR = "/var/lib/criproxy"
 RUN_DIR = "/run/criproxy"

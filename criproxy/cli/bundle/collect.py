@@ -20,9 +20,10 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.cli.bundle.redaction import Names, redact_json, redact_text
-from criproxy.cli.bundle.worker import VARIABLES, Settings
+from criproxy.cli.bundle.worker import Settings
 from criproxy.config.document import parse
 from criproxy.errors import reason_of
+from criproxy.install.paths import UNIT_OPTIONS
 from criproxy.model.text.amounts import format_bytes
 from criproxy.process.tether import python, tethered
 
@@ -142,7 +143,7 @@ def _files(settings: Settings, policies: str) -> Iterator[Part]:
     for number, file in enumerate(dict.fromkeys(policies.splitlines())):
         name = f"policy/{f'{number + 1}-' if number else ''}{Path(file).name}"
         yield Part(name, "a policy file", 5, (*beginning, file))
-    for variables in map(settings.path, VARIABLES):
+    for variables in map(settings.path, UNIT_OPTIONS):
         if os.path.lexists(variables):
             yield Part(f"policy/{variables.name}.env", "options of a unit", 5, (*beginning, str(variables)))
 

@@ -23,11 +23,6 @@ from criproxy.install.host import Host
 from criproxy.install.texts import environment_of, flag
 from criproxy.model.text.sources import node_policy_of
 
-VARIABLES = {
-    paths.DEFAULTS: "CRIPROXY_OPTIONS",
-    "/etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
-}
-"""By environment file of a unit, the variable that has its options."""
 MAX_METRICS_BYTES = 4 << 20
 ANSWER_S = 5.0
 _MANAGERS = (
@@ -61,7 +56,7 @@ class Settings:
     def unit_option(self, name: str, file: str = paths.DEFAULTS) -> str:
         """Return the value of the option ``--name`` in the environment file of a unit; empty without it."""
         with suppress(OSError, ValueError):
-            options = environment_of(Host(self.path("/")).read(file) or "").get(VARIABLES[file], "")
+            options = environment_of(Host(self.path("/")).read(file) or "").get(paths.UNIT_OPTIONS[file], "")
             return flag(shlex.split(options), name) or ""
         return ""
 
@@ -180,7 +175,7 @@ def metrics(settings: Settings) -> Iterator[str]:
 
 
 def _http_of_units(settings: Settings) -> Iterator[str]:
-    for file in VARIABLES:
+    for file in paths.UNIT_OPTIONS:
         if address := settings.unit_option("http", file):
             is_socket = address.startswith(("unix:", "/"))
             yield f"unix://{settings.path(paths.socket_of(address))}" if is_socket else address

@@ -58,20 +58,6 @@ class Answer:
         return str(said).partition("\n")[0][:1000] or http.client.responses.get(self.status, str(self.status))
 
 
-class _Connection(http.client.HTTPConnection):
-    """A connection to a Unix socket; kubectl answers only those who take it for this machine."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect, with the time limit."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 class ApiServer:
     """The API server, behind a `kubectl proxy`.
 
@@ -100,13 +86,14 @@ class ApiServer:
             raise CriproxyError("the answer was cut off: the agent, or the API server, has ended it") from error
 
     def _ask(self, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> Answer:
-        connection = _Connection(self._path, self._timeout_s)
+        connection = http.client.HTTPConnection("localhost")  # else kubectl does not answer
         ends_s = time.monotonic() + self._timeout_s
         sent = None if body is None else json.dumps(body).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         try:
-            connection.connect()
-            sock = connection.sock
+            connection.sock = sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(self._timeout_s)
+            sock.connect(self._path)
             connection.request("GET" if sent is None else "POST", path, sent, {**kind, **(headers or {})})
             response = connection.getresponse()
             named = {name.lower(): value for name, value in response.getheaders()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from criproxy.cli.options import PathOption, format_option
+from criproxy.cli.options import PathOption, format_option, host_root_option
 
 
 def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -20,13 +20,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 @click.command(short_help="Check a policy file by itself and against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=PathOption(), metavar="FILE|DIR...")
-@click.option(
-    "--host-root",
-    type=PathOption(folder=True),
-    default="/",
-    show_default=True,
-    help="Directory that contains /sys, /proc and the cgroup tree of the machine to check against.",
-)
+@host_root_option("Directory that contains /sys, /proc and the cgroup tree of the machine to check against.")
 @click.option("--no-machine", is_flag=True, help="Check the files by themselves, not against this machine.")
 @click.option(
     "--hostname",

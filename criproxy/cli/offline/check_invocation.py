@@ -12,11 +12,9 @@ import click
 
 from criproxy.cli.operate.device_plugin import command, nvidia_flags
 from criproxy.deviceplugin.nvidia.settings import overrides
+from criproxy.install.paths import PLUGIN_DEFAULTS, UNIT_OPTIONS
 from criproxy.install.texts import environment_of, unclosed_quote
 
-UNIT_FILE = "etc/default/criproxy-device-plugin"
-"""The environment file of the unit, below the host's root directory."""
-OPTIONS = "CRIPROXY_DEVICE_PLUGIN_OPTIONS"
 _CONFIG_FILE = "CONFIG_FILE"
 """A name that is too common to be read from the environment of `criproxy check`."""
 
@@ -73,10 +71,11 @@ def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocat
         host_root: the root directory of the unit's file; None: the machine is ignored.
         environ: the environment of this process.
     """
-    of_unit, mistake = variables(host_root / UNIT_FILE) if host_root is not None else ({}, "")
+    name = UNIT_OPTIONS[PLUGIN_DEFAULTS]
+    of_unit, mistake = variables(host_root / PLUGIN_DEFAULTS[1:]) if host_root is not None else ({}, "")
     env = of_unit | {name: value for name, value in environ.items() if name != _CONFIG_FILE}
-    options, wrong = _parsed(of_unit.pop(OPTIONS, ""))
-    mistake = mistake or (f"{host_root}/{UNIT_FILE}: {OPTIONS}: {wrong}" if wrong else "")
+    options, wrong = _parsed(of_unit.pop(name, ""))
+    mistake = mistake or (f"{host_root}{PLUGIN_DEFAULTS}: {name}: {wrong}" if wrong else "")
     named = options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, "")
     return Invocation(
         env=env, flags=nvidia_flags(dict(options)), mistake=mistake, nvidia_config=named, name=options.get("name") or ""

@@ -1,7 +1,6 @@
 """The output of `criproxy check`: mistakes, the resulting options, and notes on what may not be intended."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,7 +28,9 @@ from criproxy.host.machine import host_reader
 from criproxy.install.host import Host
 from criproxy.install.kubelet import read_kubelet
 from criproxy.install.kubelet_cpus import cannot_read, differences, managers
+from criproxy.install.paths import UNIT_OPTIONS
 from criproxy.install.policy import nri_notes
+from criproxy.install.texts import flags, split
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.options.policy_options import Options
@@ -39,12 +40,6 @@ from criproxy.process.http.address import Address
 if TYPE_CHECKING:
     from criproxy.cli.offline.check_plugin import Checked
 
-
-DEFAULTS = {
-    "etc/default/criproxy": "CRIPROXY_OPTIONS",
-    "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
-}
-"""The environment files of the units, below the host's root directory, and the variables with the options."""
 _WITHOUT_EVIDENCE = {"keep": "may get those of the earlier pod", "hide": "get none", "fail": "are refused"}
 """By `onNoEvidence`, what happens to containers that request cards, if their pod has the name of an earlier one."""
 _UNLISTED = {**_WITHOUT_EVIDENCE, "keep": "see the cards that they request"}
@@ -240,30 +235,15 @@ def _device_notes(options: DeviceOptions | None) -> Iterator[str]:
 
 def _http_notes(host_root: Path) -> Iterator[str]:
     """Yield notes about services whose ``--http`` is not on loopback."""
-    for file, variable in ((host_root / name, variable) for name, variable in DEFAULTS.items()):
-        for text in _values("--http", _options(file, variable)):
+    for name, variable in UNIT_OPTIONS.items():
+        file = host_root / name[1:]
+        for text in flags(split(variables(file)[0].get(variable, "")), "http"):
             with suppress(UsageError):  # the daemon reports that
                 if not Address.parse(text).is_local:
                     yield (
                         f"--http {text} in {file} is open to everyone who can reach that address: criproxy requires no "
                         "credentials, and metrics name this node's containers; :PORT listens only on loopback"
                     )
-
-
-def _options(file: Path, variable: str) -> list[str]:
-    """Return the options of a service in its unit's environment file; none if the file is missing or invalid."""
-    try:
-        return shlex.split(variables(file)[0].get(variable, ""))
-    except ValueError:
-        return []
-
-
-def _values(option: str, words: list[str]) -> Iterator[str]:
-    for number, word in enumerate(words):
-        if word.startswith(f"{option}="):
-            yield word.partition("=")[2]
-        elif word == option and number + 1 < len(words):
-            yield words[number + 1]
 
 
 def _kubelet_notes(host_root: Path, options: Options, topology: Topology) -> Iterator[str]:

@@ -95,12 +95,10 @@ class Measure:
     """Selects the best of several values, as they are `shown`; None: no value is better."""
     wins: str = ""
     """What the policy with the best value achieves; only for measures that decide the recommendation."""
-    digits: int = 0
-    """The number of decimals; smaller differences do not count."""
 
     def decisive(self, outcome: Outcome) -> float:
         """Return the value by which outcomes are sorted: the smaller, the better."""
-        number = round(self.value(outcome), self.digits)
+        number = round(self.value(outcome), _DIGITS[self.shown])
         return -number if self.best is max else number
 
 
@@ -116,61 +114,36 @@ def _one_decimal(value: float) -> str:
     return f"{value:.1f}"
 
 
+_DIGITS: dict[Callable[[float], str], int] = {_percent: 2, _whole: 0, _one_decimal: 1}
+"""How many decimals of a measure count: smaller differences decide nothing."""
+
 AT_CARDS = Measure(
-    key="at_cards",
-    title="next to their cards",
-    value=lambda outcome: outcome.at_cards_share,
-    shown=_percent,
-    best=max,
-    wins="it puts the most containers next to their cards",
-    digits=2,
-)
+    "at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _percent, max,
+    "it puts the most containers next to their cards",
+)  # fmt: skip
 DECIDING = (
     Measure(
-        key="refused",
-        title="refused",
-        value=lambda outcome: outcome.refused,
-        shown=_whole,
-        best=min,
-        wins="it leaves the fewest containers without a place",
+        "refused", "refused", lambda outcome: outcome.refused, _whole, min,
+        "it leaves the fewest containers without a place",
     ),
     Measure(
-        key="crowded",
-        title="crowded",
-        value=lambda outcome: outcome.mean.crowded,
-        shown=_percent,
-        best=min,
-        wins="its containers lack the least of the CPU that they request",
-        digits=2,
+        "crowded", "crowded", lambda outcome: outcome.mean.crowded, _percent, min,
+        "its containers lack the least of the CPU that they request",
     ),
     AT_CARDS,
     Measure(
-        key="distance",
-        title="distance to memory",
-        value=lambda outcome: outcome.mean.distance,
-        shown=_one_decimal,
-        best=min,
-        wins="its containers are nearest to their memory",
-        digits=1,
+        "distance", "distance to memory", lambda outcome: outcome.mean.distance, _one_decimal, min,
+        "its containers are nearest to their memory",
     ),
     Measure(
-        key="fragmentation",
-        title="fragmentation",
-        value=lambda outcome: outcome.mean.fragmentation,
-        shown=_percent,
-        best=min,
-        wins="it keeps the most room in one piece for large containers",
-        digits=2,
+        "fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _percent, min,
+        "it keeps the most room in one piece for large containers",
     ),
     Measure(
-        key="moves",
-        title="moves",
-        value=lambda outcome: outcome.moves,
-        shown=_whole,
-        best=min,
-        wins="it moves running containers least",
+        "moves", "moves", lambda outcome: outcome.moves, _whole, min,
+        "it moves running containers least",
     ),
-)
+)  # fmt: skip
 """The measures that decide the recommendation: the first one in which two policies differ."""
 
 INFORMATIVE = (

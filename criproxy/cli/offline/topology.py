@@ -1,26 +1,23 @@
 """``criproxy topology``: prints the machine as a tree, as JSON or as an SVG picture."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from criproxy.cli.options import host_root_option
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.render.control_words import control_lines, controls_json
 from criproxy.host.controllable import read_controllable
 from criproxy.host.machine import inspect
 from criproxy.model.machine.hardware import Hardware
-from criproxy.model.machine.topology import Topology
 
 
 @click.command(short_help="Show the CPUs, caches, NUMA nodes and devices of this machine.")
-@click.option(
-    "--host-root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default="/",
-    show_default=True,
-    help="Directory with the host's /sys, /proc and cgroup tree, or with a copy of another machine's.",
+@host_root_option(
+    "Directory with the host's /sys, /proc and cgroup tree, or with a copy of another machine's.", exists=True
 )
 @click.option("--format", "output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True)
 def command(host_root: Path, output: str) -> None:
@@ -50,88 +47,50 @@ def command(host_root: Path, output: str) -> None:
 def as_json(hardware: Hardware) -> dict[str, Any]:
     """Return the machine as JSON values, with CPUs in ascending order; unknown values are null or empty."""
     topology = hardware.topology
-    return {
-        "online_cpus": sorted(topology.online_cpus),
-        "offline_cpus": sorted(topology.offline_cpus),
-        "present_cpus": sorted(hardware.present_cpus),
+    cpus = {
+        "online_cpus": topology.online_cpus,
+        "offline_cpus": topology.offline_cpus,
+        "present_cpus": hardware.present_cpus,
         "possible_cpus": hardware.possible_cpus or None,
-        "isolated_cpus": sorted(topology.isolated_cpus),
-        "nohz_full_cpus": sorted(hardware.nohz_full_cpus),
-        "allowed_cpus": sorted(topology.cpus),
-        "allowed_mems": sorted(topology.mems),
+        "isolated_cpus": topology.isolated_cpus,
+        "nohz_full_cpus": hardware.nohz_full_cpus,
+        "allowed_cpus": topology.cpus,
+        "allowed_mems": topology.mems,
         "smt": topology.smt,
-        **_groups(topology),
-        **_numa(topology),
-        "node_states": {name: sorted(nodes) for name, nodes in hardware.node_states.items()},
-        **_lists(hardware),
     }
-
-
-def _groups(topology: Topology) -> dict[str, Any]:
+    numa = {"nodes": [node.id for node in topology.nodes], "matrix": [list(row) for row in topology.distances]}
     return {
-        "packages": [{"id": package.id, "cpus": sorted(package.cpus)} for package in topology.packages],
-        "dies": [{"package": die.package, "id": die.id, "cpus": sorted(die.cpus)} for die in topology.dies],
+        **{name: _value(value) for name, value in cpus.items()},
+        "packages": _rows(topology.packages, "id cpus"),
+        "dies": _rows(topology.dies, "package id cpus"),
         "l3_groups": [sorted(group) for group in topology.l3_groups],
         "l2_groups": [sorted(group) for group in topology.l2_groups],
         "cores": [sorted(core.cpus) for core in topology.cores],
-        "cpu_kinds": [
-            {
-                "cpus": sorted(kind.cpus),
-                "capacity": kind.capacity or None,
-                "base_khz": kind.base_khz or None,
-                "max_khz": kind.max_khz or None,
-            }
-            for kind in topology.cpu_kinds
-        ],
+        "cpu_kinds": _rows(topology.cpu_kinds, "cpus capacity base_khz max_khz"),
+        "numa_nodes": _rows(topology.nodes, "id cpus memory_bytes memory_only kind normal_memory"),
+        "numa_distances": numa if topology.distances else None,
+        "node_states": {name: sorted(nodes) for name, nodes in hardware.node_states.items()},
+        "frequencies": _rows(hardware.frequencies, "cpus base_khz min_khz max_khz"),
+        "hugepages": _rows(hardware.hugepages, "node size_bytes total free"),
+        "pci": _rows(hardware.pci, "address class_id vendor device numa_node local_cpus"),
     }
 
 
-def _numa(topology: Topology) -> dict[str, Any]:
-    return {
-        "numa_nodes": [
-            {
-                "id": node.id,
-                "cpus": sorted(node.cpus),
-                "memory_bytes": node.memory_bytes or None,
-                "memory_only": node.memory_only,
-                "kind": str(node.kind),
-                "normal_memory": node.normal_memory,
-            }
-            for node in topology.nodes
-        ],
-        "numa_distances": {
-            "nodes": [node.id for node in topology.nodes],
-            "matrix": [list(row) for row in topology.distances],
-        }
-        if topology.distances
-        else None,
-    }
+_NAMES = {"class_id": "class"}
+"""Names in JSON, where they are not those of the attributes."""
+_NULL_IF_ZERO = frozenset({"capacity", "base_khz", "min_khz", "max_khz", "memory_bytes"})
+"""Attributes that are 0 if they are unknown."""
 
 
-def _lists(hardware: Hardware) -> dict[str, Any]:
-    return {
-        "frequencies": [
-            {
-                "cpus": sorted(each.cpus),
-                "base_khz": each.base_khz or None,
-                "min_khz": each.min_khz or None,
-                "max_khz": each.max_khz or None,
-            }
-            for each in hardware.frequencies
-        ],
-        "hugepages": [
-            {"node": each.node, "size_bytes": each.size_bytes, "total": each.total, "free": each.free}
-            for each in hardware.hugepages
-        ],
-        "pci": [
-            {
-                "address": each.address,
-                "class": each.class_id,
-                "vendor": each.vendor,
-                "device": each.device,
-                "numa_node": each.numa_node,
-                "local_cpus": sorted(each.local_cpus),
-            }
-            for each in hardware.pci
-        ],
-    }
+def _rows(listed: Iterable[object], names: str) -> list[dict[str, Any]]:
+    """Return the attributes of each object that have these *names*."""
+    return [{_NAMES.get(name, name): _attribute(each, name) for name in names.split()} for each in listed]
+
+
+def _attribute(each: object, name: str) -> Any:  # noqa: ANN401 - JSON
+    value = getattr(each, name)
+    return None if name in _NULL_IF_ZERO and not value else _value(value)
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return sorted(value) if isinstance(value, frozenset) else value

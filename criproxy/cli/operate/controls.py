@@ -2,7 +2,7 @@
 
 import click
 
-from criproxy.cli.options import PathOption, log_options, program_log
+from criproxy.cli.options import PathOption, host_root_option, log_options, program_log
 from criproxy.controls import DEFAULT_SOCKET, DEFAULT_STATE_DIR
 
 
@@ -18,13 +18,7 @@ from criproxy.controls import DEFAULT_SOCKET, DEFAULT_STATE_DIR
     metavar="DIR",
     help="Where is stored what was there before.",
 )
-@click.option(
-    "--host-root",
-    type=PathOption(folder=True),
-    default="/",
-    show_default=True,
-    help="Directory that contains the host's /sys, /proc and /run.",
-)
+@host_root_option("Directory that contains the host's /sys, /proc and /run.")
 @click.option(
     "--put-back", is_flag=True, help="Only put back all that the command has changed, and end; while it does not serve."
 )

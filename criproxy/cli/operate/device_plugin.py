@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.options import PathOption, config_option, http_option, log_options, program_log
+from criproxy.cli.options import PathOption, config_option, host_root_option, http_option, log_options, program_log
 from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, KUBELET_SOCKET, SETTINGS
 
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
@@ -86,13 +86,9 @@ def nvidia_flags(options: dict[str, Any]) -> dict[str, str]:
     help="How to register with the kubelet: call its socket, or put a socket into its directory plugins_registry.  "
     "[default: devices.plugin.register of the policy file, else kubelet]",
 )
-@click.option(
-    "--host-root",
-    type=PathOption(folder=True),
-    default="/",
-    show_default=True,
-    help="Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
-    "file names. Programs that the policy file names run in the file system of this process.",
+@host_root_option(
+    "Directory that contains the host's /sys, /proc and /dev, the kubelet's files, and the files that the policy "
+    "file names. Programs that the policy file names run in the file system of this process."
 )
 @http_option
 @click.option(

@@ -4,7 +4,6 @@ import os
 import signal
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ import click
 
 from criproxy.cli.client import ask, control_socket_option
 from criproxy.cli.options import SIZE, PathOption, duration
+from criproxy.cli.repeated_output import handling
 from criproxy.errors import CriproxyError, UsageError
 
 STDOUT = Path("-")
@@ -71,25 +71,15 @@ class Trace:
         answer = ask(self.control_socket, "record")
         if self.out is not sys.stdout and stat.S_ISREG(os.fstat(self.out.fileno()).st_mode):
             self.out.truncate(0)  # only now that there is something to replace it
+        # Ctrl-C ends the trace between two answers: an exception during a write would cause a second write.
+        interrupted = {signal.SIGINT: lambda *_: setattr(self, "interrupted", True)}
         try:
-            with _watched(self), self._until_interrupted():
+            with _watched(self), handling(interrupted):
                 ended = self._follow(answer, until_s)
             last = self._next_answer(answer["recording"], end=True)
         except CriproxyError as error:  # the file keeps what has been recorded
             return str(error)
         return ended or self._keep(last["lines"])
-
-    @contextmanager
-    def _until_interrupted(self) -> Iterator[None]:
-        """Let Ctrl-C end the trace between two answers: an exception during a write would cause a second write."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGINT, lambda *_: setattr(self, "interrupted", True))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _follow(self, answer: dict[str, Any], until_s: float | None) -> str:
         name = answer["recording"]

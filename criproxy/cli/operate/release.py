@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_STATE_DIR, NoDaemon, ask, places_options
-from criproxy.cli.options import format_option
+from criproxy.cli.options import format_option, runtime_endpoint_option
 from criproxy.cli.render.console import print_lines, show, table
 from criproxy.cli.render.topology_words import count
 from criproxy.errors import CriproxyError
@@ -22,13 +22,7 @@ Values = dict[str, Any]
 
 @click.command(short_help="Unpin all containers and stop placing them, or place them again.")
 @click.option("--undo", is_flag=True, help="Place all containers again, in their former places if these are free.")
-@click.option(
-    "--runtime-endpoint",
-    default="unix:///run/containerd/containerd.sock",
-    show_default=True,
-    metavar="ADDRESS",
-    help="The container runtime's socket, used if no daemon answers.",
-)
+@runtime_endpoint_option("The container runtime's socket, used if no daemon answers.")
 @format_option
 @places_options
 @click.pass_context

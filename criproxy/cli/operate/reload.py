@@ -16,7 +16,6 @@ from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import TROUBLE, indented, print_answer, print_lines, section
 from criproxy.cli.render.topology_words import count
-from criproxy.cli.render.words import moved_lines
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded
@@ -149,7 +148,7 @@ def render(values: Values) -> rich.RenderableType:
         return rich.Group(rich.Text(head, style=TROUBLE), indented(values["mistakes"][:MOST]))
     parts: list[rich.RenderableType] = [rich.Text(_head(values))]
     parts += section("What else would change", values["changes"])
-    parts += section("Containers that would move", [*moved_lines(values["moved"], MOST)])
+    parts += section("Containers that would move", [*words.moved_lines(values["moved"], MOST)])
     title = "Containers without a place, which would share CPUs"
     if values["apply"] == "new":
         title = "Containers that keep running, but would be refused when they are created again"

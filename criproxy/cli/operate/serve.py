@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
-from criproxy.cli.options import PathOption, config_option, log_options, page_options
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, state_dir_option
+from criproxy.cli.options import config_option, host_root_option, log_options, page_options, runtime_endpoint_option
 from criproxy.errors import CriproxyError
 
 
@@ -18,13 +18,7 @@ from criproxy.errors import CriproxyError
     metavar="ADDRESS",
     help="Socket for the kubelet; sockets that systemd passes take precedence.",
 )
-@click.option(
-    "--runtime-endpoint",
-    default="unix:///run/containerd/containerd.sock",
-    show_default=True,
-    metavar="ADDRESS",
-    help="The container runtime's socket.",
-)
+@runtime_endpoint_option("The container runtime's socket.")
 @click.option(
     "--image-listen", metavar="ADDRESS", help="Socket for the kubelet's image calls, if the image service is separate."
 )
@@ -35,19 +29,9 @@ from criproxy.errors import CriproxyError
     help="Be a plugin of the runtime on this NRI socket, usually unix:///run/nri/nri.sock, instead of serving CRI: "
     "the kubelet's endpoint stays as it is.",
 )
-@click.option(
-    "--state-dir",
-    type=PathOption(folder=True),
-    default="/var/lib/criproxy",
-    show_default=True,
-    help="Directory that keeps the state across restarts.",
-)
-@click.option(
-    "--host-root",
-    type=PathOption(folder=True),
-    default="/",
-    show_default=True,
-    help="Directory that contains the host's /sys, /proc, /dev and cgroup tree, CDI files, and the kubelet's files.",
+@state_dir_option("Directory that keeps the state across restarts.")
+@host_root_option(
+    "Directory that contains the host's /sys, /proc, /dev and cgroup tree, CDI files, and the kubelet's files."
 )
 @page_options
 @click.option(

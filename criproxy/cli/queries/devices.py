@@ -15,7 +15,6 @@ from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
 from criproxy.cli.render.topology_words import count
-from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.classes.cards import Card, Distance, Peers
 from criproxy.model.text.bounded import bounded
@@ -224,8 +223,8 @@ def render(values: Values, width: int, height: int | None = None) -> rich.Render
     """Render an answer to `devices` for *width* columns."""
     values = bounded(values)
     if "error" in values:
-        return no_answer(values)
-    parts: list[rich.RenderableType] = [title_of(values), *notices_of(values), *plugin_state(values)]
+        return words.no_answer(values)
+    parts: list[rich.RenderableType] = [words.title_of(values), *words.notices_of(values), *plugin_state(values)]
     parts += [*incidents(values), *over_quota(values)]
     parts += vgpus(values)
     known = values["holders_known"]

@@ -19,7 +19,6 @@ from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.class_words import container_lines
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer, section
 from criproxy.cli.render.topology_words import count
-from criproxy.cli.render.words import notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.text.bounded import bounded, bounded_text
 
@@ -61,7 +60,7 @@ def render(values: Values) -> rich.RenderableType:
     values = bounded(values)
     row = values["container"]
     parts: list[rich.RenderableType] = [rich.Text(words.title(row), style=HEADING), *_now(row)]
-    parts += notices_of(values)
+    parts += words.notices_of(values)
     if short := values.get("should_own"):  # missing in answers of earlier versions
         parts.append(rich.Text(_should_have(short), style=TROUBLE))
     parts += [

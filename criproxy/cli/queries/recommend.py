@@ -229,14 +229,8 @@ def _values(result: Recommendation, counts: list[VgpuCount]) -> dict[str, Any]:
             for each in result.proposals
         ],
         "vgpus": [
-            {
-                "profile": count.profile,
-                "given": count.given,
-                "free": count.free,
-                "wanted": count.wanted,
-                "lacking": count.lacking,
-                "use": count.proposal.value,
-            }
+            {name: getattr(count, name) for name in ("profile", "given", "free", "wanted", "lacking")}
+            | {"use": count.proposal.value}
             for count in counts
         ],
     }

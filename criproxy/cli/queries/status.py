@@ -18,7 +18,6 @@ from criproxy.cli.render import words
 from criproxy.cli.render.class_words import service_line
 from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED, print_lines, table
 from criproxy.cli.render.topology_words import count
-from criproxy.cli.render.words import no_answer, notices_of, title_of
 from criproxy.cli.repeated_output import Ask, Values, show_answer, watch_options
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.grant import PRESERVED
@@ -140,11 +139,11 @@ def render(
     """
     values = bounded(values)
     if "error" in values:
-        return no_answer(values)
-    notices = [*notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
+        return words.no_answer(values)
+    notices = [*words.notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
     policy = f", policy {values['policy']}" if values["policy"] else ""
     head: list[rich.RenderableType] = [
-        title_of(values, policy),
+        words.title_of(values, policy),
         *front_of(values),
         *notices,
         rich.Text(),

@@ -18,7 +18,7 @@ import click
 
 from criproxy.cli.client import NodeClient, ask, places_options
 from criproxy.cli.render import words
-from criproxy.cli.repeated_output import interval_option
+from criproxy.cli.repeated_output import handling, interval_option
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded
 
@@ -291,11 +291,9 @@ def _taken(live: Any) -> Iterator[Callable[[], None]]:  # noqa: ANN401 (rich is 
 
     ending = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), end)
     handlers = {**ending, signal.SIGTSTP: lambda *_: is_asked.set(), signal.SIGWINCH: lambda *_: None}
-    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        take()
-        yield stop_if_asked
-    finally:
-        give_back()
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    with handling(handlers):
+        try:
+            take()
+            yield stop_if_asked
+        finally:
+            give_back()

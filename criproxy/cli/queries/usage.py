@@ -12,7 +12,6 @@ from criproxy.cli.client import PATIENCE_S, Daemon, ask, control_socket_option
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
-from criproxy.cli.render.words import no_answer
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.usage.reports import MINUTE_S, POINTS
 from criproxy.model.text.amounts import counted
@@ -50,7 +49,7 @@ def render(values: Values, width: int, height: int | None = None) -> rich.Render
     """Render an answer to `usage` for *width* columns."""
     values = bounded(values)
     if "error" in values:
-        return no_answer(values)
+        return words.no_answer(values)
     parts: list[rich.RenderableType] = [
         rich.Text(f"criproxy {values['version']}; {values['time'][:19]}Z{_node(values)}")
     ]

@@ -13,7 +13,6 @@ from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer
 from criproxy.cli.render.topology_words import count
-from criproxy.cli.render.words import notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.text.bounded import bounded
 
@@ -55,7 +54,7 @@ KINDS = {
 def render(values: Values) -> rich.RenderableType:
     """Render an answer to `who`."""
     values = bounded(values)
-    parts: list[rich.RenderableType] = [*notices_of(values)]
+    parts: list[rich.RenderableType] = [*words.notices_of(values)]
     for number, row in enumerate(values["rows"]):
         parts += [*([rich.Text()] if number or parts else []), _head(row), *_members(row)]
     return rich.Group(*parts)

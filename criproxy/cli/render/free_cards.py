@@ -42,20 +42,18 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
     """
     _check_guarded(devices)
     kind = _class_of(devices, resource)
-    if unknown := _why_unknown(devices, kind, resource):
-        empty: Values = {"refused": "", "free_by_numa_node": [], "numa_nodes_with_room": []}
-        return {"resource": resource, "wanted": wanted, "fits": False, "free": None, "unknown": unknown, **empty}
-    by_node = Counter[int | None]()
-    for node, free in _free_by_card(kind["cards"], resource):
-        by_node[node] += free
-    reported = _reported(devices, kind, resource)
-    total = by_node.total() if reported is None else reported
+    unknown, total, by_node = _why_unknown(devices, kind, resource), None, Counter[int | None]()
+    if not unknown:
+        for node, free in _free_by_card(kind["cards"], resource):
+            by_node[node] += free
+        reported = _reported(devices, kind, resource)
+        total = by_node.total() if reported is None else reported
     return {
         "resource": resource,
         "wanted": wanted,
-        "fits": total >= wanted,
+        "fits": total is not None and total >= wanted,
         "free": total,
-        "unknown": "",
+        "unknown": unknown,
         "refused": "",
         "free_by_numa_node": [
             {"numa_node": node, "free": free} for node, free in sorted(by_node.items(), key=_unknown_last) if free
