@@ -12,8 +12,9 @@ import random
 from dataclasses import dataclass
 from typing import Self
 
-from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient, ApiError, Object, Unreachable
+from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient
 from criproxy.agent.kubernetes.credentials import credentials_of
+from criproxy.agent.kubernetes.request import ApiError, Conflict, Object, Unreachable
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.options import AgentOptions
 from criproxy.agent.rollout.situation import problems_of
@@ -98,9 +99,7 @@ class InstallSlots:
                 continue
             try:
                 await self._write(name, lease)
-            except ApiError as error:
-                if error.status != 409:  # another pod was faster
-                    raise
+            except Conflict:  # another pod was faster
                 holders.append(f"another pod that has just taken Lease {name}")
             else:
                 return ""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from criproxy.agent.changes import Changing, any_changed
-from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Object
+from criproxy.agent.kubernetes.client import NODES, ApiClient
+from criproxy.agent.kubernetes.request import Conflict, NotFound, Object
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.placement import RolloutState, status_of, status_without_daemon
@@ -178,9 +179,8 @@ class Publisher:
             self._frame = frame
         try:
             self._note(await self._client.apply(resource, obj, subresource=self._subresource, force=self._force))
-        except ApiError as error:
-            if error.status == 404:
-                self._frame = None
+        except NotFound:
+            self._frame = None
             raise
 
     def _note(self, answer: Object) -> None:
@@ -190,7 +190,7 @@ class Publisher:
         """Tell why the object cannot be written, unless the API server may only be away for a moment."""
         self._failures += 1
         kind = self._own.resource.kind
-        if isinstance(error, ApiError) and error.status == 409 and not self._force:
+        if isinstance(error, Conflict) and not self._force:
             self._say(f"another program writes this node's {kind}, and the agent does not overwrite it: {error}")
         elif self._failures > 1:
             self._say(f"this node's {kind} cannot be written: {error}")

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from criproxy.agent.kubernetes.client import ApiClient, Limits
+from criproxy.agent.kubernetes.client import ApiClient
 from criproxy.agent.kubernetes.credentials import plain
+from criproxy.agent.kubernetes.transport import Limits
 from lab.apiserver.server import ApiServer
 
 SHORT = Limits(timeout_s=5.0, first_pause_s=0.01, longest_pause_s=0.05, reopen_s=0.05, absent_s=0.05)

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES, NODES, Object
+from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES, NODES
+from criproxy.agent.kubernetes.request import Object
 from lab.apiserver.server import ApiServer
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.agent.parts import kubeconfig, program

@@ -7,7 +7,8 @@ Time plays no part: the windows of `behavior` are left out.
 from math import ceil
 from typing import Any
 
-from criproxy.agent.kubernetes.client import PODS, ApiClient, Object, Resource
+from criproxy.agent.kubernetes.client import PODS, ApiClient, Resource
+from criproxy.agent.kubernetes.request import Object
 from tests.deploy.prometheus import Prometheus
 from tests.deploy.test_manifests import rules
 

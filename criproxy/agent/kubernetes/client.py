@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Self
 
-from criproxy.agent.kubernetes.credentials import Credentials
-from criproxy.agent.kubernetes.request import ApiError, Object, Request, Unreachable, items_of, version_of
-from criproxy.agent.kubernetes.transport import Counters, Limits, Transport
+from criproxy.agent.kubernetes.request import NotFound, Object, Request, Unreachable, items_of, version_of
+from criproxy.agent.kubernetes.transport import Transport
 
-__all__ = ["ApiClient", "ApiError", "Counters", "Limits", "Object", "Resource", "Unreachable"]
 FIELD_MANAGER = "criproxy-agent"
 _MANAGER = {"fieldManager": FIELD_MANAGER}
 _NAME = re.compile(r"[A-Za-z0-9]([-.:_A-Za-z0-9]{0,252})")
@@ -56,34 +54,8 @@ NODE_RESOURCE_TOPOLOGIES = Resource(
 )
 
 
-class ApiClient:
-    """A client of one API server. Every request ends within `Limits.timeout_s`, whatever the server does.
-
-    Where the server answers 429 or 503 with Retry-After, no request is sent until then; one that cannot be sent in its
-    time raises `Unreachable` at once. All methods raise `ApiError` and `Unreachable`.
-
-    Args:
-        credentials: where the server is, and who asks.
-        node: the node's name: spreads the first contact of agents that start together.
-        first_contact_s: the time over which it is spread.
-        limits: of all requests.
-    """
-
-    def __init__(
-        self, credentials: Credentials, *, node: str = "", first_contact_s: float = 0.0, limits: Limits | None = None
-    ) -> None:
-        self.transport = Transport(credentials, node, first_contact_s, limits or Limits())
-        self.limits, self.counters = self.transport.limits, self.transport.counters
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self.transport.close()
+class ApiClient(Transport):
+    """A client of one API server. All methods raise `ApiError` and `Unreachable`."""
 
     async def get(
         self, resource: Resource, name: str, namespace: str = "", *, metadata_only: bool = False
@@ -96,11 +68,9 @@ class ApiClient:
             return None
         request = Request("get", resource.plural, resource.path(namespace, name), accept=accept("", metadata_only))
         try:
-            return await self._ask(request)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+            return await self._sent(request)
+        except NotFound:
+            return None
 
     async def list(
         self,
@@ -141,7 +111,7 @@ class ApiClient:
         wanted = accept("List", metadata_only)
         request = Request("list", resource.plural, resource.path(namespace), query, accept=wanted)
         while True:
-            page, size_bytes = await self.transport.ask(request)
+            page, size_bytes = await self.ask(request)
             yield page | {"items": items_of(request, page)}, size_bytes
             metadata = page.get("metadata")
             if not (token := metadata.get("continue") if isinstance(metadata, dict) else None):
@@ -157,43 +127,39 @@ class ApiClient:
         query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower()}
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         path = resource.path(_namespace(obj), _name(obj), subresource)
-        return await self._ask(Request("patch", resource.plural, path, query, body, "application/apply-patch+yaml"))
+        return await self._sent(Request("patch", resource.plural, path, query, body, "application/apply-patch+yaml"))
 
     async def merge_patch(
         self, resource: Resource, name: str, body: Object, namespace: str = "", *, subresource: str = ""
     ) -> Object:
         """Merge *body* into the object (null removes); with its ``metadata.resourceVersion``, 409 if that is old."""
         path = resource.path(namespace, name, subresource)
-        return await self._ask(Request("patch", resource.plural, path, _MANAGER, body, "application/merge-patch+json"))
+        return await self._sent(Request("patch", resource.plural, path, _MANAGER, body, "application/merge-patch+json"))
 
     async def strategic_patch(self, resource: Resource, name: str, body: Object, *, subresource: str = "") -> Object:
         """Merge *body* into an object of Kubernetes itself; lists such as conditions are merged by their key."""
         path, kind = resource.path("", name, subresource), "application/strategic-merge-patch+json"
-        return await self._ask(Request("patch", resource.plural, path, _MANAGER, body, kind))
+        return await self._sent(Request("patch", resource.plural, path, _MANAGER, body, kind))
 
     async def create(self, resource: Resource, obj: Object) -> Object:
         """Create *obj*; 409 if there is one with its name."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        return await self._ask(Request("create", resource.plural, resource.path(_namespace(obj)), _MANAGER, body))
+        return await self._sent(Request("create", resource.plural, resource.path(_namespace(obj)), _MANAGER, body))
 
-    async def replace(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+    async def replace(self, resource: Resource, obj: Object) -> Object:
         """Replace the whole object; 409 if its ``metadata.resourceVersion`` is old."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        path = resource.path(_namespace(obj), _name(obj), subresource)
-        return await self._ask(Request("update", resource.plural, path, _MANAGER, body))
+        path = resource.path(_namespace(obj), _name(obj))
+        return await self._sent(Request("update", resource.plural, path, _MANAGER, body))
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", *, uid: str = "") -> None:
         """Delete an object; one that does not exist is fine. With *uid*, only this one (409 for another)."""
         body = {"preconditions": {"uid": uid}} if uid else None
-        try:
-            await self._ask(Request("delete", resource.plural, resource.path(namespace, name), body=body))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        with suppress(NotFound):
+            await self._sent(Request("delete", resource.plural, resource.path(namespace, name), body=body))
 
-    async def _ask(self, request: Request) -> Object:
-        found, _ = await self.transport.ask(request)
-        return found
+    async def _sent(self, request: Request) -> Object:
+        return (await self.ask(request))[0]
 
 
 def _name(obj: Object) -> str:

@@ -27,6 +27,19 @@ class ApiError(CriproxyError):
         self.retry_after_s = retry_after_s
 
 
+class NotFound(ApiError):
+    """There is no such object, or no such resource (404)."""
+
+
+class Conflict(ApiError):
+    """The object exists already, or has changed; or another manager has set a field (409)."""
+
+
+def api_error(text: str, status: int, retry_after_s: float | None = None) -> ApiError:
+    """Return the error of the class for *status*."""
+    return {404: NotFound, 409: Conflict}.get(status, ApiError)(text, status, retry_after_s)
+
+
 class Unreachable(CriproxyError):
     """No usable answer: not in time, connection refused or lost, no credentials, not JSON, or too long."""
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Self
 
 from aiohttp import (
     ClientConnectorError,
@@ -31,7 +32,16 @@ from yarl import URL
 
 from criproxy import __version__
 from criproxy.agent.kubernetes.credentials import Access, Credentials
-from criproxy.agent.kubernetes.request import LONGEST_TEXT, NOT_SENT, ApiError, Object, Request, Unreachable, as_object
+from criproxy.agent.kubernetes.request import (
+    LONGEST_TEXT,
+    NOT_SENT,
+    ApiError,
+    Object,
+    Request,
+    Unreachable,
+    api_error,
+    as_object,
+)
 from criproxy.errors import CriproxyError, reason_of
 
 TIMEOUT_S = 10.0
@@ -88,7 +98,10 @@ class Counters:
 
 
 class Transport:
-    """A session with one API server.
+    """A session with one API server. Every request ends within `Limits.timeout_s`, whatever the server does.
+
+    Where the server answers 429 or 503 with Retry-After, no request is sent until then; one that cannot be sent in its
+    time raises `Unreachable` at once.
 
     Args:
         credentials: where the server is, and who asks.
@@ -97,8 +110,10 @@ class Transport:
         limits: of all requests.
     """
 
-    def __init__(self, credentials: Credentials, node: str, first_contact_s: float, limits: Limits) -> None:
-        self.credentials, self.limits, self.counters = credentials, limits, Counters()
+    def __init__(
+        self, credentials: Credentials, *, node: str = "", first_contact_s: float = 0.0, limits: Limits | None = None
+    ) -> None:
+        self.credentials, self.limits, self.counters = credentials, limits or Limits(), Counters()
         self._loop = asyncio.get_running_loop()
         self._begin_s = self._loop.time() + zlib.crc32(node.encode()) / (1 << 32) * first_contact_s
         self._not_before_s = 0.0
@@ -110,6 +125,12 @@ class Transport:
             cookie_jar=DummyCookieJar(),
             trust_env=False,  # no proxies
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -246,7 +267,7 @@ class Transport:
                 status = as_object(request, await self._read(request, response, REFUSAL_BYTES))
                 text = str(status.get("message") or text)
         sentence = f"{request}: {response.status} {text[:LONGEST_TEXT]}"
-        return ApiError(sentence, response.status, self._retry_after_s(response))
+        return api_error(sentence, response.status, self._retry_after_s(response))
 
     def _retry_after_s(self, response: ClientResponse) -> float | None:
         text = response.headers.get(hdrs.RETRY_AFTER, "").strip()

@@ -134,7 +134,7 @@ class Watched(Changes):
         deadline_s = loop.time() + watch_s + limits.grace_s
         request, has_bookmarks = self._request(watch_s), False
         try:
-            async with self._client.transport.stream(request) as lines:
+            async with self._client.stream(request) as lines:
                 self._opened_s = loop.time()
                 self._set_problem("")
                 async with asyncio.timeout_at(deadline_s) as bound:

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from criproxy.agent.kubernetes.client import LEASES, NODE_POLICIES, ApiClient, ApiError
+from criproxy.agent.kubernetes.client import LEASES, NODE_POLICIES, ApiClient
+from criproxy.agent.kubernetes.request import Conflict
 from criproxy.agent.objects.node_policy import NodePolicy, Object
 from criproxy.agent.rollout.choose import is_recorded
 from criproxy.agent.rollout.situation import Pace, Turn
@@ -93,10 +94,8 @@ class Turns:
         lasts_s = policy.spec.rollout.try_s + self.pace.keep_before_s + self.pace.spare_s
         try:
             await self._write(self._mine(policy, name, lease, lasts_s))
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            return Turn(look_at_s=now_s + self._pause_s(policy))  # another node was faster
+        except Conflict:  # another node was faster
+            return Turn(look_at_s=now_s + self._pause_s(policy))
         self._held = name
         return Turn(until_s=now_s + lasts_s, taken_for=(policy.generation, policy.hash))
 

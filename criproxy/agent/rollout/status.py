@@ -4,15 +4,9 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient, ApiError
-from criproxy.agent.objects.node_policy import (
-    MAX_FAILURES,
-    Failure,
-    NodePolicy,
-    Object,
-    RolloutStatus,
-    Status,
-)
+from criproxy.agent.kubernetes.client import NODE_POLICIES, NODES, ApiClient
+from criproxy.agent.kubernetes.request import Conflict, NotFound
+from criproxy.agent.objects.node_policy import MAX_FAILURES, Failure, NodePolicy, Object, RolloutStatus, Status
 from criproxy.agent.rollout.choose import failures_of, has_begun, is_recorded, why_stopped
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import rfc3339
@@ -47,9 +41,7 @@ class StatusWriter:
         status = policy.status.model_copy(update={"rollout": rollout, "stopped": False, "message": ""})
         try:
             return await self._write(policy, status)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
+        except (NotFound, Conflict):
             return await self.client.get(NODE_POLICIES, policy.name)
 
     async def record(self, policy: NodePolicy, node: str, text: str) -> Object | None:
@@ -67,8 +59,8 @@ class StatusWriter:
                 return found
             try:
                 return await self._write(now, with_failure(now, node, text, rfc3339(time.time())))
-            except ApiError as error:
-                if error.status != 409 or attempt == ATTEMPTS - 1:
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(pauses.pause_s())
         raise AssertionError("the last attempt returns or raises")

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import EVENTS, ApiClient
-from criproxy.agent.kubernetes.request import ApiError, Object
+from criproxy.agent.kubernetes.request import ApiError, Conflict, NotFound, Object
 from criproxy.agent.signs.event_texts import Happening
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
@@ -27,7 +27,7 @@ NODES_NAMESPACE = "default"
 MOST_NAME_CHARS = 200
 MOST_COUNT = 2**31 - 1
 """The API server refuses larger ones; others may have written this one."""
-FORBIDDEN, GONE, CONFLICT, SERVER_FAILED = 403, 404, 409, 500
+FORBIDDEN, SERVER_FAILED = 403, 500
 TERMINATING = "is being terminated"
 """In the refusal (403) of an object in a namespace that somebody deletes."""
 LATER = frozenset({401, 408, 429})
@@ -198,9 +198,7 @@ class EventWriter:
             return
         try:
             await self.client.create(EVENTS, self._event(series, series.written + told))
-        except ApiError as error:
-            if error.status != CONFLICT:
-                raise
+        except Conflict:
             found = await self.client.get(EVENTS, name, namespace)
             series.written = int((found or {}).get("count") or 0)
             await self._patched(series, told)
@@ -211,9 +209,7 @@ class EventWriter:
         change = self._change(series, series.written + told)
         try:
             await self.client.merge_patch(EVENTS, _name(series.last, self.node_name), change, _place(series.last))
-        except ApiError as error:
-            if error.status != GONE:
-                raise
+        except NotFound:
             series.exists, series.written, series.first_s = False, 0, series.last.at_s
             return False
         return True

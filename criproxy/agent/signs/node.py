@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.agent.changes import any_changed
 from criproxy.agent.kubernetes.client import FIELD_MANAGER, NODES, ApiClient
-from criproxy.agent.kubernetes.request import ApiError, Object, Unreachable
+from criproxy.agent.kubernetes.request import ApiError, Conflict, Object, Unreachable
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.signs.wanted import (
@@ -35,7 +35,6 @@ from criproxy.process.tasks import Backoff, wait_at_most
 MOST_TRIES = 5
 """How often the taint is removed from a Node that others change meanwhile, before a pause."""
 FORBIDDEN = 403
-CONFLICT = 409
 AT_ONCE = frozenset({WELL.reason, "Bypassed", "Released"})
 """Reasons of a condition that are written at once; others may be over after a restart of the daemon."""
 
@@ -229,8 +228,8 @@ class NodeSigns:
                 self._written_s = asyncio.get_running_loop().time()
                 self._log.info("the startup taint is removed: pods may come to this node", taint=TAINT)
                 return
-            except ApiError as error:
-                if error.status != CONFLICT or tried == MOST_TRIES - 1:
+            except Conflict:
+                if tried == MOST_TRIES - 1:
                     raise
             await asyncio.sleep(self._options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))
             if (found := await self._client.get(NODES, name)) is None:
@@ -253,8 +252,8 @@ class NodeSigns:
             metadata |= {key: dict(values)} if values else {}
         try:
             await self._client.apply(NODES, {"metadata": metadata}, force=False)
-        except ApiError as error:
-            if error.status != CONFLICT or not wanted.labels:
+        except Conflict as error:
+            if not wanted.labels:
                 raise
             text = f"labels of the cards are not written to the Node, since others write them: {error}"
             self._troubles.set("node-labels-of-others", f"{text}; remove these labels, or use --no-labels")

@@ -14,11 +14,9 @@ from criproxy.agent.kubernetes.client import (
     NODES,
     PODS,
     ApiClient,
-    ApiError,
-    Object,
     Resource,
-    Unreachable,
 )
+from criproxy.agent.kubernetes.request import ApiError, Object, Unreachable
 from lab.apiserver.server import ApiServer
 
 PATHS = [

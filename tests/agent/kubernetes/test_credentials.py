@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Unreachable
+from criproxy.agent.kubernetes.client import NODES, ApiClient
 from criproxy.agent.kubernetes.credentials import Credentials, credentials_of
 from criproxy.agent.kubernetes.kubeconfig import MOST_BYTES, Cluster, read_kubeconfig, read_service_account
+from criproxy.agent.kubernetes.request import ApiError, Unreachable
 from criproxy.errors import ConfigError, CriproxyError
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT

@@ -9,8 +9,10 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from criproxy.agent.kubernetes.client import NODES, ApiClient, ApiError, Limits, Unreachable
+from criproxy.agent.kubernetes.client import NODES, ApiClient
 from criproxy.agent.kubernetes.credentials import plain
+from criproxy.agent.kubernetes.request import ApiError, Unreachable
+from criproxy.agent.kubernetes.transport import Limits
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
 from tests.agent.conftest import SHORT

@@ -11,8 +11,10 @@ import psutil
 import pytest
 
 from criproxy.agent.changes import any_changed
-from criproxy.agent.kubernetes.client import CONFIG_MAPS, NODE_POLICIES, NODES, ApiClient, Limits, Object
+from criproxy.agent.kubernetes.client import CONFIG_MAPS, NODE_POLICIES, NODES, ApiClient
 from criproxy.agent.kubernetes.credentials import plain
+from criproxy.agent.kubernetes.request import Object
+from criproxy.agent.kubernetes.transport import Limits
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.process.tasks import Backoff
 from lab.apiserver.faults import Refuses

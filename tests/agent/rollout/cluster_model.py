@@ -6,21 +6,14 @@ effect: there requests are refused or lost, and agents are killed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.agent.changes import Changes
-from criproxy.agent.kubernetes.client import (
-    LEASES,
-    NODE_PLACEMENTS,
-    NODE_POLICIES,
-    NODES,
-    ApiError,
-    Object,
-    Resource,
-    Unreachable,
-)
+from criproxy.agent.kubernetes.client import LEASES, NODE_PLACEMENTS, NODE_POLICIES, NODES, Resource
+from criproxy.agent.kubernetes.request import ApiError, NotFound, Object, Unreachable, api_error
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.situation import Pace
 from criproxy.agent.rollout.trial import Followed, Rollout
@@ -88,7 +81,7 @@ class StoreClient:
         try:
             found = deepcopy(effect())
         except Refusal as error:
-            raise ApiError(error.message, error.code) from error
+            raise api_error(error.message, error.code) from error
         finally:
             await self.network.point(before=False)
         if self.network.answers_lost or self.network.api_down:
@@ -100,13 +93,9 @@ class StoreClient:
     ) -> Object | None:
         """Get."""
         del metadata_only
-        try:
-            found = await self._request("get", resource, lambda: self.objects.get(resource, name, namespace))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        return dict(found)
+        with suppress(NotFound):
+            return dict(await self._request("get", resource, lambda: self.objects.get(resource, name, namespace)))
+        return None
 
     async def count(self, resource: Resource, *, label_selector: str = "", limit: int = 500) -> int:
         """Count."""
@@ -118,12 +107,12 @@ class StoreClient:
         """Create."""
         return dict(await self._request("create", resource, lambda: self.objects.create(resource, obj)))
 
-    async def replace(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+    async def replace(self, resource: Resource, obj: Object) -> Object:
         """Replace."""
         metadata = obj["metadata"]
         where = (metadata["name"], metadata.get("namespace", ""))
         new = deepcopy(obj)
-        effect = lambda: self.objects.update(resource, *where, lambda _: new, subresource=subresource)  # noqa: E731
+        effect = lambda: self.objects.update(resource, *where, lambda _: new)  # noqa: E731
         return dict(await self._request("update", resource, effect))
 
     async def merge_patch(
