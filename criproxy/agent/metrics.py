@@ -1,7 +1,7 @@
 """The metrics and the health of the agent, for ``--http``. docs/monitoring.md documents them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import Metric
 
@@ -13,25 +13,25 @@ PHASES = ("Applied", "Trying", "Waiting", "RolledBack", "Refused")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What the metrics show, at one moment."""
+    """What the metrics show, at one moment; the defaults are those before anything has happened."""
 
-    connected: bool
+    connected: bool = False
     """Whether the daemon answers."""
-    view_age_s: float
+    view_age_s: float = 0.0
     """How old what the agent knows of the node is; 0 while the daemon answers."""
-    requests: Values
+    requests: Values = field(default_factory=dict)
     """By verb, resource and status."""
-    watch_restarts: Values
+    watch_restarts: Values = field(default_factory=dict)
     """By resource and reason."""
-    silent_s: float | None
+    silent_s: float | None = None
     """Since the API server has last sent something; None: it never has."""
-    watches: Mapping[str, bool]
+    watches: Mapping[str, bool] = field(default_factory=dict)
     """By resource that the agent follows: whether it knows the present objects."""
-    phase: str
+    phase: str = ""
     """How far the NodePolicy is that selects this node; empty: none does, or that is not known yet."""
-    troubles: int
+    troubles: int = 0
     """Parts that cannot do their work now."""
-    failures: int
+    failures: int = 0
     """Of the agent itself, since its start."""
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.api.device_plugin import DevicePluginCommands
-from criproxy.api.metrics import controller_metrics, device_metrics
-from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.metrics.moment import Moment
+from criproxy.api.metrics.proxy_metrics import of_controller
 from criproxy.api.usage import UsageCommands
 from criproxy.cli.queries.usage import render
 from criproxy.cri import api_pb2 as api
 from criproxy.errors import UsageError
 from criproxy.node.settings import Settings
+from criproxy.process.http.metrics import Registry
 from lab.emulator.runtime import RuntimeOptions
 from tests.asking import printed, serving
 from tests.node.devices.test_create_checks_vgpu import RESOURCE, RULES, pod_with
@@ -65,11 +65,8 @@ class Asked:
 
     def metrics(self) -> dict[str, Any]:
         """What a scrape has of the use of vGPUs: labels and value by name."""
-        registry = CollectorRegistry()
-        registry.register(
-            MomentCollector(lambda: Moment(self.world.controller), controller_metrics.METRICS, device_metrics.METRICS)
-        )
-        families = text_string_to_metric_families(generate_latest(registry).decode())
+        body, _ = Registry(lambda: of_controller(Moment(self.world.controller))).render("")
+        families = text_string_to_metric_families(body.decode())
         samples = [sample for family in families for sample in family.samples]
         return {sample.name.removeprefix("criproxy_"): (sample.labels, sample.value) for sample in samples}
 

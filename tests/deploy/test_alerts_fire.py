@@ -347,20 +347,10 @@ async def of_a_device_plugin(folder: Path, nvml: FakeNvml) -> AsyncIterator[Case
 
 def of_agents() -> Iterator[Case]:
     """Yield the cases of agents that are gone, cannot do their work, and whose NodePolicy is not in force."""
-    well = Sample(
-        connected=True,
-        view_age_s=0.0,
-        requests={},
-        watch_restarts={},
-        silent_s=1.0,
-        watches={},
-        phase="Applied",
-        troubles=0,
-        failures=0,
-    )
 
-    def rendered(**changes: object) -> str:
-        text, _ = agent_registry(lambda: replace(well, **changes)).render("text/plain")  # type: ignore[arg-type]
+    def rendered(phase: str = "Applied", troubles: int = 0) -> str:
+        sample = Sample(connected=True, silent_s=1.0, phase=phase, troubles=troubles)
+        text, _ = agent_registry(lambda: sample).render("text/plain")
         return text.decode()
 
     up = 'up{job="criproxy-agent"}'

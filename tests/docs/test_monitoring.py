@@ -73,18 +73,6 @@ PLUGIN = Sample(
     watched=Watched(problems={"nvidia": False}),
 )
 """A device plugin before anything has happened."""
-AGENT = agent_metrics.Sample(
-    connected=False,
-    view_age_s=0.0,
-    requests={},
-    watch_restarts={},
-    silent_s=None,
-    watches={},
-    phase="",
-    troubles=0,
-    failures=0,
-)
-"""An agent before anything has happened."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -118,7 +106,7 @@ async def series(tmp_path: Path) -> set[str]:
         await world.run(sharer("sharer"))
         body, _ = registry(world.controller).render("")
     plugin, _ = plugin_metrics.registry(Sample).render("")
-    agent, _ = agent_metrics.registry(lambda: AGENT).render("")
+    agent, _ = agent_metrics.registry(agent_metrics.Sample).render("")
     return {name for text in (body, plugin, agent) for name in _series(text.decode())}
 
 
@@ -154,7 +142,7 @@ async def test_all_that_is_asked_for_is_there_before_it_happens(tmp_path: Path) 
     async with World(tmp_path) as world:
         body, _ = registry(world.controller).render("")
     plugin, _ = plugin_metrics.registry(lambda: PLUGIN).render("")
-    agent, _ = agent_metrics.registry(lambda: AGENT).render("")
+    agent, _ = agent_metrics.registry(agent_metrics.Sample).render("")
     families = (family for text in (body, plugin, agent) for family in text_string_to_metric_families(text.decode()))
     samples = [(sample.name, sample.labels) for family in families for sample in family.samples]
     for expression in EXPRESSIONS:

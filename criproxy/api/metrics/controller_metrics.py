@@ -3,9 +3,10 @@
 Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine.
 """
 
+from operator import attrgetter
 from time import monotonic, time
 
-from criproxy.api.metrics.moment import MetricTable, Moment, Numbers, with_words
+from criproxy.api.metrics.moment import Metric, MetricTable, Moment, Numbers, with_words
 from criproxy.api.views.shortfalls import undersized
 from criproxy.api.views.status import totals
 from criproxy.node.reconcile.controls_client import ServiceState
@@ -13,8 +14,21 @@ from criproxy.node.settings import OnError
 from criproxy.placement.answers.shortfalls import shortfall, unplaced, unplaced_since
 from criproxy.placement.policies.api import free_of
 from criproxy.process.failures import KINDS
+from criproxy.process.http.metrics import counter
 
-METRICS = MetricTable()
+COUNTS = {
+    "resizes_refused": "Refused resizes; the kubelet repeats each of them every second.",
+    "promotions": "Containers that got CPUs, a place or a size that they had lacked.",
+    "policy_failures": "Events for which the policy raised an unexpected exception.",
+    "policy_faults": "Layouts from a policy that broke an invariant and were not used.",
+    "store_failures": "Writes to the state database that failed or took too long.",
+    "pod_file_failures": "Failed attempts to write the files of pods with cards.",
+    "inquiries": "Calls without an answer about which criproxy asked the runtime.",
+    "adoptions": "Running containers that criproxy adopted, because it had not placed them.",
+    "conflicts_repaired": "Exclusive CPUs on which criproxy found a second container.",
+}
+"""Field of `Counters`, which is also the name of its metric → help."""
+METRICS = MetricTable({name: Metric(counter, text, attrgetter(f"counters.{name}")) for name, text in COUNTS.items()})
 
 
 @METRICS.counter("event")
@@ -44,11 +58,7 @@ def failures(now: Moment) -> Numbers:
 @METRICS.counter("outcome")
 def updates(now: Moment) -> Numbers:
     """Updates to other containers: sent, and how many of these failed or were lost."""
-    return {
-        "sent": now.counters.updates_sent,
-        "failed": now.counters.updates_failed,
-        "lost": now.counters.updates_lost,
-    }
+    return {"sent": now.counters.updates_sent, "failed": now.counters.updates_failed, "lost": now.counters.updates_lost}
 
 
 @METRICS.counter("outcome")
@@ -82,64 +92,10 @@ def config_tries_ended(now: Moment) -> Numbers:
 
 
 @METRICS.counter()
-def resizes_refused(now: Moment) -> float:
-    """Refused resizes; the kubelet repeats each of them every second."""
-    return now.counters.resizes_refused
-
-
-@METRICS.counter()
-def promotions(now: Moment) -> float:
-    """Containers that got CPUs, a place or a size that they had lacked."""
-    return now.counters.promotions
-
-
-@METRICS.counter()
 def unplaced_seconds(now: Moment) -> float:
     """How long containers have run without having been placed, in sum, with those that still do."""
     running = unplaced_since(now.node.containers, now.node.containers).values()
     return now.counters.unplaced_s + sum(max(0.0, time() - since_s) for since_s in running)
-
-
-@METRICS.counter()
-def policy_failures(now: Moment) -> float:
-    """Events for which the policy raised an unexpected exception."""
-    return now.counters.policy_failures
-
-
-@METRICS.counter()
-def policy_faults(now: Moment) -> float:
-    """Layouts from a policy that broke an invariant and were not used."""
-    return now.counters.policy_faults
-
-
-@METRICS.counter()
-def store_failures(now: Moment) -> float:
-    """Writes to the state database that failed or took too long."""
-    return now.counters.store_failures
-
-
-@METRICS.counter()
-def pod_file_failures(now: Moment) -> float:
-    """Failed attempts to write the files of pods with cards."""
-    return now.counters.pod_file_failures
-
-
-@METRICS.counter()
-def inquiries(now: Moment) -> float:
-    """Calls without an answer about which criproxy asked the runtime."""
-    return now.counters.inquiries
-
-
-@METRICS.counter()
-def adoptions(now: Moment) -> float:
-    """Running containers that criproxy adopted, because it had not placed them."""
-    return now.counters.adoptions
-
-
-@METRICS.counter()
-def conflicts_repaired(now: Moment) -> float:
-    """Exclusive CPUs on which criproxy found a second container."""
-    return now.counters.conflicts_repaired
 
 
 @METRICS.counter()

@@ -1,18 +1,16 @@
 """A controller at the moment of a scrape, and the tables of metrics that are read from it.
 
-A metric is a function; its name and its docstring are those that Prometheus sees.
+Most metrics are a function; its name and its docstring are those that Prometheus sees.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
+from prometheus_client import Metric as Family
 
 from criproxy.api.usage import usage_rows
 from criproxy.api.views.status_check import WELL, Found
@@ -23,8 +21,8 @@ from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
-from criproxy.node.counters import DECISION_BUCKETS_S, Counters, Times
-from criproxy.process.http.metrics import buckets
+from criproxy.node.counters import Counters
+from criproxy.process.http.metrics import counter, gauge
 
 MOST_LABEL = 253
 """The longest label, in characters: Kubernetes accepts no longer name."""
@@ -32,7 +30,6 @@ KIND = "device_class"
 VGPU = ("namespace", "pod", "container", KIND, "profile", "card")
 Numbers = Mapping[Any, float]
 """Numbers by the value of the only label, or by a tuple of the values of all labels."""
-Gauge = CounterMetricFamily | GaugeMetricFamily
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,20 @@ Read = TypeVar("Read", bound=Callable[[Moment], float | Numbers | None])
 class Metric:
     """A row of a table."""
 
-    family: type[Gauge]
-    labels: tuple[str, ...]
+    family: Callable[..., Family]
+    text: str
+    """The help."""
     read: Callable[[Moment], float | Numbers | None]
+    labels: tuple[str, ...] = ()
+
+    def at(self, now: Moment, name: str) -> Family:
+        """Return its family with the samples of a moment; there is none without a known value."""
+        value = self.read(now)
+        if isinstance(value, Mapping):
+            samples = {(key,) if isinstance(key, str) else key: number for key, number in sorted(value.items())}
+        else:
+            samples = {} if value is None else {(): value}
+        return self.family(f"criproxy_{name}", self.text, samples, *self.labels)
 
 
 class MetricTable(dict[str, Metric]):
@@ -111,47 +119,15 @@ class MetricTable(dict[str, Metric]):
 
     def counter(self, *labels: str) -> Callable[[Read], Read]:
         """Add the decorated function as a counter."""
-        return partial(self._add, CounterMetricFamily, labels)
+        return partial(self._add, counter, labels)
 
     def gauge(self, *labels: str) -> Callable[[Read], Read]:
         """Add the decorated function as a gauge."""
-        return partial(self._add, GaugeMetricFamily, labels)
+        return partial(self._add, gauge, labels)
 
-    def _add(self, family: type[Gauge], labels: tuple[str, ...], read: Read) -> Read:
-        self[read.__name__] = Metric(family, labels, read)
+    def _add(self, family: Callable[..., Family], labels: tuple[str, ...], read: Read) -> Read:
+        self[read.__name__] = Metric(family, read.__doc__ or "", read, labels)
         return read
-
-
-class MomentCollector(Collector):
-    """Reads all metrics of *tables* at each scrape."""
-
-    def __init__(self, moment: Callable[[], Moment], *tables: MetricTable) -> None:
-        self._moment, self._tables = moment, tables
-
-    def collect(self) -> Iterator[Family]:
-        """Yield all metrics; those without a known value have no sample."""
-        now = self._moment()
-        for name, metric in (each for table in self._tables for each in table.items()):
-            family = metric.family(f"criproxy_{name}", metric.read.__doc__ or "", labels=metric.labels)
-            for labels, number in samples(metric, now):
-                family.add_metric(labels, number)
-            yield family
-        yield _decision_times(now.counters.decision_times)
-
-
-def samples(metric: Metric, now: Moment) -> list[tuple[tuple[str, ...], float]]:
-    """Return the values of the labels, and the number, of each sample of *metric*."""
-    value = metric.read(now)
-    if not isinstance(value, Mapping):
-        return [] if value is None else [((), value)]
-    return [((key,) if isinstance(key, str) else key, number) for key, number in sorted(value.items())]
-
-
-def _decision_times(times: Times) -> Family:
-    text = "How long a decision about a CreateContainer request or a resize took, excluding disk and runtime."
-    family = HistogramMetricFamily("criproxy_decision_seconds", text)
-    family.add_metric([], buckets(DECISION_BUCKETS_S, times.counts), times.total_s)
-    return family
 
 
 def with_words(counted: Mapping[Any, int], words: Iterable[Any]) -> Numbers:

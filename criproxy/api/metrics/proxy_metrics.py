@@ -3,17 +3,18 @@
 Imported only with ``--http``. Labels are bounded: a method that is not in CRI is ``other``.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from criproxy.api.metrics import controller_metrics, device_metrics
-from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.metrics.moment import Moment
 from criproxy.node.bypass import BypassMode
+from criproxy.node.counters import DECISION_BUCKETS_S
 from criproxy.process.heartbeat import LAG_BUCKETS_S, Heartbeat
-from criproxy.process.http.metrics import Registry, buckets, build_info
+from criproxy.process.http.metrics import Registry, buckets, build_info, counter, gauge
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
@@ -39,43 +40,48 @@ class Gauges:
     dropped_log_lines: Callable[[], int]
 
 
-class _ProxyCollector:
-    def __init__(self, stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str]) -> None:
-        self._stats = stats
-        self._heartbeat = heartbeat
-        self._gauges = gauges
-        self._known = known
+@dataclass(frozen=True, slots=True)
+class _Proxies:
+    """What the metrics of the data plane are read from."""
 
-    def collect(self) -> Iterator[Metric]:
+    stats: Sequence[Stats]
+    heartbeat: Heartbeat
+    gauges: Gauges
+    known: frozenset[str]
+
+    def families(self) -> Iterator[Metric]:
         """Yield all metrics from the present counters."""
-        yield self._calls()
+        text = "Calls by what was done to them: pass, watch, hold, edit or bypass."
+        yield counter("criproxy_calls", text, self._calls(), "method", "way")
         yield self._held()
-        yield self._bytes()
+        read = {("to_runtime",): self._sum("bytes_from_kubelet"), ("to_kubelet",): self._sum("bytes_from_runtime")}
+        yield counter("criproxy_bytes", "Bytes read, by destination.", read, "direction")
         for name, (attribute, text) in _COUNTERS.items():
-            total = sum(getattr(stats, attribute) for stats in self._stats)
-            yield CounterMetricFamily(f"criproxy_{name}", text, value=total)
-        yield from self._now()
+            yield counter(f"criproxy_{name}", text, {(): self._sum(attribute)})
+        yield gauge("criproxy_connections", "Open client connections.", {(): self._sum("connections_open")})
+        text = "Flow-control window that criproxy granted to clients and has not recovered yet."
+        yield gauge("criproxy_window_debt_bytes", text, {(): self.gauges.window_debt_bytes()})
+        text = "How long criproxy has held the oldest call that it holds; 0 if it holds none."
+        yield gauge("criproxy_oldest_held_call_seconds", text, {(): self.gauges.oldest_held_s()})
+        text = "1 while the policy is bypassed: by an operator, or automatically after failures."
+        modes = {(mode.value,): self.gauges.bypass() is mode for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED)}
+        yield gauge("criproxy_bypass", text, modes, "mode")
+        text = "Log lines dropped because they were not read in time."
+        yield counter("criproxy_dropped_log_lines", text, {(): self.gauges.dropped_log_lines()})
+        yield build_info()
         lag = HistogramMetricFamily("criproxy_loop_lag_seconds", "How late the event loop woke up, at each heartbeat.")
-        lag.add_metric([], buckets(LAG_BUCKETS_S, self._heartbeat.lag_counts), self._heartbeat.lag_total_s)
+        lag.add_metric([], buckets(LAG_BUCKETS_S, self.heartbeat.lag_counts), self.heartbeat.lag_total_s)
         yield lag
 
-    def _calls(self) -> Metric:
-        counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    def _calls(self) -> Mapping[tuple[str, str], int]:
+        counts = Counter[tuple[str, str]]()
         for entry in self._entries():
             method = self._label(entry)
             counts[method, entry.way] += entry.calls
             counts[method, "bypass"] += entry.bypassed
             for way, calls in entry.earlier.items():
                 counts[method, way] += calls
-        family = CounterMetricFamily(
-            "criproxy_calls",
-            "Calls by what was done to them: pass, watch, hold, edit or bypass.",
-            labels=["method", "way"],
-        )
-        for labels, count in sorted(counts.items()):
-            if count:
-                family.add_metric(labels, count)
-        return family
+        return {labels: count for labels, count in sorted(counts.items()) if count}
 
     def _held(self) -> Metric:
         family = HistogramMetricFamily(
@@ -90,53 +96,30 @@ class _ProxyCollector:
             family.add_metric([method], buckets(HELD_BUCKETS_S, counts), sum(h.sum for h in histograms))
         return family
 
-    def _bytes(self) -> Metric:
-        family = CounterMetricFamily("criproxy_bytes", "Bytes read, by destination.", labels=["direction"])
-        family.add_metric(["to_runtime"], sum(stats.bytes_from_kubelet for stats in self._stats))
-        family.add_metric(["to_kubelet"], sum(stats.bytes_from_runtime for stats in self._stats))
-        return family
-
-    def _now(self) -> Iterator[Metric]:
-        connections = sum(stats.connections_open for stats in self._stats)
-        debt, held_s = self._gauges.window_debt_bytes(), self._gauges.oldest_held_s()
-        yield GaugeMetricFamily("criproxy_connections", "Open client connections.", value=connections)
-        yield GaugeMetricFamily(
-            "criproxy_window_debt_bytes",
-            "Flow-control window that criproxy granted to clients and has not recovered yet.",
-            value=debt,
-        )
-        text = "How long criproxy has held the oldest call that it holds; 0 if it holds none."
-        yield GaugeMetricFamily("criproxy_oldest_held_call_seconds", text, value=held_s)
-        yield self._bypass()
-        dropped = self._gauges.dropped_log_lines()
-        yield CounterMetricFamily(
-            "criproxy_dropped_log_lines", "Log lines dropped because they were not read in time.", value=dropped
-        )
-        yield build_info()
-
-    def _bypass(self) -> Metric:
-        text = "1 while the policy is bypassed: by an operator, or automatically after failures."
-        family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
-        for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
-            family.add_metric([mode.value], self._gauges.bypass() is mode)
-        return family
+    def _sum(self, attribute: str) -> int:
+        return sum(getattr(stats, attribute) for stats in self.stats)
 
     def _entries(self) -> Iterator[Entry]:
-        for stats in self._stats:
+        for stats in self.stats:
             yield from stats.entries.values()
             yield stats.other
 
     def _label(self, entry: Entry) -> str:
-        return entry.method if entry.method in self._known else OTHER
+        return entry.method if entry.method in self.known else OTHER
+
+
+def of_controller(now: Moment) -> Iterator[Metric]:
+    """Yield the metrics of a controller, with those of cards."""
+    for name, metric in (controller_metrics.METRICS | device_metrics.METRICS).items():
+        yield metric.at(now, name)
+    text = "How long a decision about a CreateContainer request or a resize took, excluding disk and runtime."
+    family, times = HistogramMetricFamily("criproxy_decision_seconds", text), now.counters.decision_times
+    family.add_metric([], buckets(DECISION_BUCKETS_S, times.counts), times.total_s)
+    yield family
 
 
 def registry(
-    stats: Sequence[Stats],
-    heartbeat: Heartbeat,
-    gauges: Gauges,
-    known: frozenset[str],
-    moment: Callable[[], Moment],
+    stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str], moment: Callable[[], Moment]
 ) -> Registry:
     """Return the metrics of one daemon; *known* are the method paths that may be labels."""
-    of_moment = MomentCollector(moment, controller_metrics.METRICS, device_metrics.METRICS)
-    return Registry(of_moment.collect, _ProxyCollector(stats, heartbeat, gauges, known).collect)
+    return Registry(lambda: of_controller(moment()), _Proxies(stats, heartbeat, gauges, known).families)

@@ -5,16 +5,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.api.metrics import controller_metrics, device_metrics
-from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.metrics.moment import Moment
+from criproxy.api.metrics.proxy_metrics import of_controller
 from criproxy.api.views.status import totals
 from criproxy.node.controller import Controller
+from criproxy.process.http.metrics import Registry
 from tests.node.world import World, owner, sharer
 
-TABLES = controller_metrics.METRICS, device_metrics.METRICS
 COUNTED = {
     "decisions": (Counter(container_creating=3), {(("event", "container_creating"),): 3}),
     "refusals": (Counter(RESOURCE_EXHAUSTED=2), {(("code", "RESOURCE_EXHAUSTED"),): 2, (("code", "UNAVAILABLE"),): 0}),
@@ -53,9 +53,8 @@ NAMES = {
 
 def samples(controller: Controller, name: str) -> dict[tuple[tuple[str, str], ...], float]:
     """The samples with this name, which has no prefix, by their labels."""
-    registry = CollectorRegistry()
-    registry.register(MomentCollector(lambda: Moment(controller), *TABLES))
-    families = text_string_to_metric_families(generate_latest(registry).decode())
+    body, _ = Registry(lambda: of_controller(Moment(controller))).render("")
+    families = text_string_to_metric_families(body.decode())
     found = [sample for family in families for sample in family.samples if sample.name == f"criproxy_{name}"]
     return {tuple(sorted(sample.labels.items())): sample.value for sample in found}
 
@@ -133,6 +132,6 @@ async def test_the_times_of_decisions_are_a_histogram(world: World) -> None:
 
 def test_every_metric_has_a_name_and_a_sentence() -> None:
     """Names are those of Prometheus, and help texts are one sentence on one line."""
-    for name, metric in {**TABLES[0], **TABLES[1]}.items():
+    for name, metric in (controller_metrics.METRICS | device_metrics.METRICS).items():
         assert re.fullmatch(r"[a-z][a-z_]+", name)
-        assert re.fullmatch(r"[A-Z0-9][^\n]*\.", metric.read.__doc__ or ""), name
+        assert re.fullmatch(r"[A-Z0-9][^\n]*\.", metric.text), name

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from prometheus_client import CollectorRegistry, generate_latest
 
-from criproxy.api.metrics import controller_metrics, device_metrics
-from criproxy.api.metrics.moment import Moment, MomentCollector
+from criproxy.api.metrics.moment import Moment
+from criproxy.api.metrics.proxy_metrics import of_controller
 from criproxy.cli import main
+from criproxy.process.http.metrics import Registry
 from tests.api.test_usage import OFFERED, asked, report
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
@@ -263,11 +263,8 @@ async def test_daemon_and_metrics_say_the_same(tmp_path: Path) -> None:
         keys = [await node.world.run(pod_with(f"GPU-a/gpu-8g/{number}", f"web-{number}")) for number in range(2)]
         uses = [{"container_id": key, "kind": "nvidia", "card": "GPU-a", "cores_percent": 25.0} for key in keys]
         await node("device-usage", **report(containers=[{**each, "memory_mib": 8000} for each in uses]))
-        registry = CollectorRegistry()
-        registry.register(
-            MomentCollector(lambda: Moment(node.world.controller), controller_metrics.METRICS, device_metrics.METRICS)
-        )
-        (tmp_path / "recorded").write_bytes(generate_latest(registry))
+        body, _ = Registry(lambda: of_controller(Moment(node.world.controller))).render("")
+        (tmp_path / "recorded").write_bytes(body)
         options = ["-t", "vgpu-memory=50", "-t", "vgpu-cores=60", "--pods", "web-*"]
         socket = str(tmp_path / "control.sock")
         asked_now = await asyncio.to_thread(values, "--control-socket", socket, *options)
