@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -18,6 +19,7 @@ class Changing(Protocol):
         ...
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Changes:
     """Counts changes and wakes up those that wait; a base class of what is followed.
 
@@ -29,9 +31,8 @@ class Changes:
             await followed.changed(seen)
     """
 
-    def __init__(self) -> None:
-        self.version = 0
-        self._next = asyncio.Event()
+    version: int = field(default=0, init=False)
+    _next: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def notify(self) -> None:
         """Count a change, and wake up all that wait for it."""

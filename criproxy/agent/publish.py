@@ -4,8 +4,8 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from criproxy.agent.changes import Changing, any_changed
@@ -52,6 +52,10 @@ class Pace:
     """Between attempts that fail: an API server that is back has the object within a minute."""
 
 
+PACE = Pace()
+
+
+@dataclass(slots=True, repr=False)
 class Publisher:
     """Writes one object whenever it differs from what was written last, and when the API server has lost or changed it.
 
@@ -60,59 +64,53 @@ class Publisher:
         make: returns the object as it should be, with its name and owner; None while that is not known, which leaves
             it as it is. It raises CriproxyError if there is a reason that people should know.
         own: follows the object.
-        sources: what else the object depends on.
+        sources: what the object depends on, *own* among it.
         troubles: told why the object cannot be written.
         subresource: where most of the object is; the rest of it is written only if it changes.
         force: whether to take over fields that others have written.
         needed: whether it is a trouble that the API server does not have the resource.
+        pace: when it is written.
     """
 
-    def __init__(  # noqa: PLR0913 (each is one fact about the object)
-        self,
-        client: ApiClient,
-        make: Callable[[], Object | None],
-        own: Watched,
-        sources: Iterable[Changing],
-        troubles: Troubles,
-        *,
-        subresource: str = "",
-        force: bool = True,
-        needed: bool = True,
-        pace: Pace | None = None,
-    ) -> None:
-        self._client, self._make, self._own = client, make, own
-        self._sources: tuple[Changing, ...] = (own, *sources)
-        self._troubles = troubles
-        self._subresource, self._force, self._needed = subresource, force, needed
-        self._pace = pace or Pace()
-        self._pauses = Backoff(self._pace.first_pause_s, self._pace.longest_pause_s, least=0.0)
-        self._written: Object | None = None
-        """What the API server has, as far as we know, without `VOLATILE`; None: that is not known."""
-        self._frame: Object | None = None
-        """The same without the subresource."""
-        self._versions: deque[str] = deque(maxlen=_MOST_VERSIONS)
-        """Of the object after our writes."""
-        self._compared = -1
-        """The state of the watch that we know."""
-        self._contests: deque[float] = deque(maxlen=_CONTEST)
-        """When others have changed what we had written."""
-        self._refresh_at_s = self._earliest_s = 0.0
-        self._failures = 0
+    client: ApiClient
+    make: Callable[[], Object | None]
+    own: Watched
+    sources: Sequence[Changing]
+    troubles: Troubles
+    _: KW_ONLY
+    subresource: str = ""
+    force: bool = True
+    needed: bool = True
+    pace: Pace = PACE
+    _written: Object | None = None
+    """What the API server has, as far as we know, without `VOLATILE`; None: that is not known."""
+    _frame: Object | None = None
+    """The same without the subresource."""
+    _versions: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_VERSIONS))
+    """Of the object after our writes."""
+    _compared: int = -1
+    """The state of the watch that we know."""
+    _contests: deque[float] = field(default_factory=lambda: deque(maxlen=_CONTEST))
+    """When others have changed what we had written."""
+    _refresh_at_s: float = 0.0
+    _earliest_s: float = 0.0
+    _failures: int = 0
 
     async def run(self) -> None:
         """Write for ever."""
+        pauses = Backoff(self.pace.first_pause_s, self.pace.longest_pause_s, least=0.0)
         while True:
-            seen = [each.version for each in self._sources]
+            seen = [each.version for each in self.sources]
             try:
                 again_s = await self._attempt()
             except CriproxyError as error:
                 self._failed(error)
-                await asyncio.sleep(self._pauses.pause_s())
+                await asyncio.sleep(pauses.pause_s())
                 continue
             self._failures = 0
-            self._pauses.reset()
-            await wait_at_most(again_s, any_changed(self._sources, seen))
-            settle_s = random.uniform(*self._pace.settle_s)
+            pauses.reset()
+            await wait_at_most(again_s, any_changed(self.sources, seen))
+            settle_s = random.uniform(*self.pace.settle_s)
             await asyncio.sleep(max(settle_s, self._earliest_s - _now_s()))
 
     async def _attempt(self) -> float | None:
@@ -122,35 +120,35 @@ class Publisher:
             CriproxyError: it could not be written.
         """
         self._compare()
-        if not self._own.served:
-            install = _OWN.get(self._own.resource.plural)
+        if not self.own.served:
+            install = _OWN.get(self.own.resource.plural)
             hint = f"; install it with: {install}" if install else ""
-            self._say(f"the API server has no {self._own.resource.plural}{hint}" if self._needed else "")
+            self._say(f"the API server has no {self.own.resource.plural}{hint}" if self.needed else "")
             return None
         try:
-            obj = self._make()
+            obj = self.make()
         except CriproxyError as error:
             self._say(str(error))
             return None
         if obj is None:
-            return self._pace.look_s
+            return self.pace.look_s
         now_s = _now_s()
         if now_s >= self._refresh_at_s or (_essence(obj) != self._written and not self._is_shown(obj)):
             await self._write(obj)
             now_s = _now_s()
-            self._refresh_at_s = now_s + self._pace.refresh_s * random.uniform(0.9, 1.1)
-            self._earliest_s = now_s + (self._pace.contested_s if self._is_contested() else self._pace.least_s)
+            self._refresh_at_s = now_s + self.pace.refresh_s * random.uniform(0.9, 1.1)
+            self._earliest_s = now_s + (self.pace.contested_s if self._is_contested() else self.pace.least_s)
         self._written = _essence(obj)
-        kind = self._own.resource.kind
+        kind = self.own.resource.kind
         self._say(f"another program writes this node's {kind}, too: {_TWO}" if self._is_contested() else "")
         return self._refresh_at_s - now_s
 
     def _compare(self) -> None:
         """Find out whether somebody else has changed or deleted the object since we looked last."""
-        if self._own.version == self._compared or self._own.problem:
+        if self.own.version == self._compared or self.own.problem:
             return
-        self._compared = self._own.version
-        shown = next((each["metadata"].get("resourceVersion") for each in self._own.objects.values()), None)
+        self._compared = self.own.version
+        shown = next((each["metadata"].get("resourceVersion") for each in self.own.objects.values()), None)
         if shown not in self._versions:
             if shown is not None and self._written is not None:
                 self._contests.append(_now_s())
@@ -158,27 +156,27 @@ class Publisher:
 
     def _is_shown(self, obj: Object) -> bool:
         """Whether the API server already has all of *obj*, whoever has written it."""
-        shown = next(iter(self._own.objects.values()), {})
+        shown = next(iter(self.own.objects.values()), {})
         has = {
             key: {name: shown[key].get(name) for name in obj[key]} for key in obj if isinstance(shown.get(key), dict)
         }
-        return self._own.known and not self._own.problem and _essence(has) == _essence(obj)
+        return self.own.known and not self.own.problem and _essence(has) == _essence(obj)
 
     def _is_contested(self) -> bool:
         whole = len(self._contests) == _CONTEST
-        return whole and _now_s() - self._contests[0] < 2 * _CONTEST * self._pace.contested_s
+        return whole and _now_s() - self._contests[0] < 2 * _CONTEST * self.pace.contested_s
 
     async def _write(self, obj: Object) -> None:
-        resource = self._own.resource
-        if not self._subresource:
-            self._note(await self._client.apply(resource, obj, force=self._force))
+        resource = self.own.resource
+        if not self.subresource:
+            self._note(await self.client.apply(resource, obj, force=self.force))
             return
         frame = {"metadata": obj["metadata"]}
         if self._frame != frame:
-            self._note(await self._client.apply(resource, frame, force=self._force))
+            self._note(await self.client.apply(resource, frame, force=self.force))
             self._frame = frame
         try:
-            self._note(await self._client.apply(resource, obj, subresource=self._subresource, force=self._force))
+            self._note(await self.client.apply(resource, obj, subresource=self.subresource, force=self.force))
         except NotFound:
             self._frame = None
             raise
@@ -189,14 +187,14 @@ class Publisher:
     def _failed(self, error: CriproxyError) -> None:
         """Tell why the object cannot be written, unless the API server may only be away for a moment."""
         self._failures += 1
-        kind = self._own.resource.kind
-        if isinstance(error, Conflict) and not self._force:
+        kind = self.own.resource.kind
+        if isinstance(error, Conflict) and not self.force:
             self._say(f"another program writes this node's {kind}, and the agent does not overwrite it: {error}")
         elif self._failures > 1:
             self._say(f"this node's {kind} cannot be written: {error}")
 
     def _say(self, sentence: str) -> None:
-        self._troubles.set(self._own.resource.plural, sentence)
+        self.troubles.set(self.own.resource.plural, sentence)
 
 
 def placement_publisher(
@@ -206,7 +204,7 @@ def placement_publisher(
     own: Watched,
     rollout: "HasState",
     troubles: Troubles,
-    pace: Pace | None = None,
+    pace: Pace = PACE,
 ) -> Publisher:
     """What writes the NodePlacement.
 
@@ -219,13 +217,12 @@ def placement_publisher(
         troubles: told why it cannot be written; what is wrong of it is a problem of the node.
         pace: when it is written.
     """
-    silent_s = (pace or Pace()).silent_s
 
     def make() -> Object | None:
         metadata = owned(view.node_name, node)
         if own.problem and not own.known:
             raise CriproxyError(f"the NodePlacement {view.node_name} cannot be read: {own.problem}")
-        if metadata is None or not own.known or (view.problem and view.silent_s < silent_s):
+        if metadata is None or not own.known or (view.problem and view.silent_s < pace.silent_s):
             return None
         if view.last is None:
             before = own.objects.get(view.node_name) or {}
@@ -234,12 +231,10 @@ def placement_publisher(
             return None
         else:
             status = status_of(view.last, rollout.state, view.problem, troubles.sentences(wrong=True))
-        return {
-            "metadata": metadata,
-            "status": status | {"observedAt": rfc3339(time.time())},
-        }
+        return {"metadata": metadata, "status": status | {"observedAt": rfc3339(time.time())}}
 
-    return Publisher(client, make, own, (view, node, rollout, troubles), troubles, subresource="status", pace=pace)
+    sources = (own, view, node, rollout, troubles)
+    return Publisher(client, make, own, sources, troubles, subresource="status", pace=pace)
 
 
 def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
@@ -251,7 +246,7 @@ def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
     *,
     policy: str = "single-numa-node",
     scope: str = "container",
-    pace: Pace | None = None,
+    pace: Pace = PACE,
 ) -> Publisher:
     """What writes the NodeResourceTopology, where its definition is installed; arguments as above and of `topology_of`.
 
@@ -264,7 +259,7 @@ def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
         metadata, made = owned(view.node_name, node), topology_of(view.last, policy, scope)
         return None if metadata is None or made is None else {"metadata": metadata, **made}
 
-    return Publisher(client, make, own, (view, node), troubles, force=False, needed=False, pace=pace)
+    return Publisher(client, make, own, (own, view, node), troubles, force=False, needed=False, pace=pace)
 
 
 class HasState(Changing, Protocol):

@@ -139,8 +139,7 @@ class Agent:
         writer = EventWriter(client, options.node_name, troubles)
         source = EventSource(view, writer, why_back=self._rollout.why_back)
         what = SignOptions(taint=options.taint, labels=options.labels)
-        node = NodeSigns(client, view, self._followed.node, troubles, log, what)
-        node.transitioned = source.tell
+        node = NodeSigns(client, view, self._followed.node, troubles, log, what, source.tell)
         yield "write to the Node", node
         yield "follow what happens", source
         yield "write Events", writer

@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 
 from criproxy.agent.changes import Changes
@@ -26,6 +27,7 @@ class _Expired(CriproxyError):
     """The server no longer has what happened since our resource version."""
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Watched(Changes):
     """Follows objects; what was known stays when the server is gone.
 
@@ -37,32 +39,29 @@ class Watched(Changes):
         metadata_only: whether only their metadata is wanted, such as of a Node, whose status changes often.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        resource: Resource,
-        *,
-        name: str = "",
-        namespace: str = "",
-        metadata_only: bool = False,
-    ) -> None:
-        super().__init__()
-        self.resource = resource
-        self._client, self._namespace, self._metadata_only = client, namespace, metadata_only
-        self._field_selector = f"metadata.name={name}" if name else ""
-        self._objects: dict[str, Object] = {}
-        self._version = ""
-        """The resource version from which a watch goes on; empty: all is read first."""
-        self._opened_s = math.inf
-        """When the watch was opened, on the clock of the event loop; infinity: it was not."""
-        self.known = False
-        """Whether they were read since the start: what is not known is never "none"."""
-        self.served = True
-        """Whether the server has the resource: without its CRD it has not, and there are no objects."""
-        self.problem = ""
-        """Why they are not current now; empty if they are."""
-        self._was_served = False
-        """Whether the server has had the resource: a CRD that is lost with everything else is soon made anew."""
+    client: ApiClient
+    resource: Resource
+    _: KW_ONLY
+    name: str = ""
+    namespace: str = ""
+    metadata_only: bool = False
+    known: bool = False
+    """Whether they were read since the start: what is not known is never "none"."""
+    served: bool = True
+    """Whether the server has the resource: without its CRD it has not, and there are no objects."""
+    problem: str = ""
+    """Why they are not current now; empty if they are."""
+    _objects: dict[str, Object] = field(default_factory=dict)
+    _version: str = ""
+    """The resource version from which a watch goes on; empty: all is read first."""
+    _opened_s: float = math.inf
+    """When the watch was opened, on the clock of the event loop; infinity: it was not."""
+    _was_served: bool = False
+    """Whether the server has had the resource: a CRD that is lost with everything else is soon made anew."""
+
+    @property
+    def _field_selector(self) -> str:
+        return f"metadata.name={self.name}" if self.name else ""
 
     @property
     def objects(self) -> Mapping[str, Object]:
@@ -71,11 +70,11 @@ class Watched(Changes):
 
     async def run(self) -> None:
         """Follow for ever."""
-        limits = self._client.limits
+        limits = self.client.limits
         pauses = Backoff(limits.first_pause_s, limits.longest_pause_s, least=0.0)
         while True:
             reason = await self._follow()
-            self._client.counters.watch_restarts[self.resource.plural, reason] += 1
+            self.client.counters.watch_restarts[self.resource.plural, reason] += 1
             if self._has_lasted():
                 pauses.reset()
                 pause_s = random.uniform(0, limits.reopen_s)
@@ -107,7 +106,7 @@ class Watched(Changes):
 
     def _has_lasted(self) -> bool:
         """Whether the watch was open for a while."""
-        return asyncio.get_running_loop().time() - self._opened_s >= self._client.limits.healthy_s
+        return asyncio.get_running_loop().time() - self._opened_s >= self.client.limits.healthy_s
 
     def _refused(self, error: ApiError) -> str:
         if error.status < 500 and error.status not in {403, 429}:  # else the version is not what is wrong
@@ -122,19 +121,19 @@ class Watched(Changes):
         return "refused"
 
     async def _read(self) -> None:
-        found, self._version = await self._client.list(
-            self.resource, self._namespace, field_selector=self._field_selector, metadata_only=self._metadata_only
+        found, self._version = await self.client.list(
+            self.resource, self.namespace, field_selector=self._field_selector, metadata_only=self.metadata_only
         )
         self._was_served = True
         self._replace({str(each["metadata"]["name"]): _slim(each) for each in found}, served=True, problem="")
 
     async def _watch(self) -> None:
-        limits, loop = self._client.limits, asyncio.get_running_loop()
+        limits, loop = self.client.limits, asyncio.get_running_loop()
         watch_s = random.uniform(*limits.watch_s)
         deadline_s = loop.time() + watch_s + limits.grace_s
         request, has_bookmarks = self._request(watch_s), False
         try:
-            async with self._client.stream(request) as lines:
+            async with self.client.stream(request) as lines:
                 self._opened_s = loop.time()
                 self._set_problem("")
                 async with asyncio.timeout_at(deadline_s) as bound:
@@ -153,8 +152,8 @@ class Watched(Changes):
             "resourceVersion": self._version,
         }
         query |= {"fieldSelector": self._field_selector} if self._field_selector else {}
-        path = self.resource.path(self._namespace)
-        return Request("watch", self.resource.plural, path, query, accept=accept("", self._metadata_only))
+        path = self.resource.path(self.namespace)
+        return Request("watch", self.resource.plural, path, query, accept=accept("", self.metadata_only))
 
     def _event(self, request: Request, line: bytes) -> bool:
         """Take in one event; return whether it is a bookmark.

@@ -3,7 +3,7 @@
 import operator
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from criproxy.agent.changes import Changes, Changing, any_changed
 from criproxy.agent.kubernetes.client import ApiClient
@@ -50,6 +50,7 @@ class _Fresh:
     until_s: float
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Rollout(Changes):
     """Brings NodePolicies into force on one node.
 
@@ -63,30 +64,27 @@ class Rollout(Changes):
         pace: times and rates.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        daemon: DaemonClient,
-        followed: Followed,
-        *,
-        namespace: str,
-        troubles: Troubles,
-        log: Log,
-        pace: Pace | None = None,
-    ) -> None:
-        super().__init__()
-        self._client, self._daemon, self._followed = client, daemon, followed
-        self._troubles, self._log, self._pace = troubles, log, pace or Pace()
-        turns = Turns(client, namespace, daemon.node_name, self._pace)
-        self._steps = Steps(client, daemon, turns, self._use, self._pace, log)
-        self._memory = Memory()
-        self._labels: Mapping[str, str] | None = None
-        self._said: RolloutState | None = None
-        self._ends: tuple[object, float] = (None, 0.0)
-        """The try that goes on, and when it ends, on the monotonic clock."""
-        self._fresh: dict[str, _Fresh] = {}
-        self._chosen: tuple[Sequence[Object], object, Choice | None] = ((), None, None)
-        """NodePolicies, labels, and what follows from them."""
+    client: ApiClient
+    daemon: DaemonClient
+    followed: Followed
+    _: KW_ONLY
+    namespace: str
+    troubles: Troubles
+    log: Log
+    pace: Pace = field(default_factory=Pace)
+    _steps: Steps = field(init=False)
+    _memory: Memory = field(default_factory=Memory)
+    _labels: Mapping[str, str] | None = None
+    _said: RolloutState | None = None
+    _ends: tuple[object, float] = (None, 0.0)
+    """The try that goes on, and when it ends, on the monotonic clock."""
+    _fresh: dict[str, _Fresh] = field(default_factory=dict)
+    _chosen: tuple[Sequence[Object], object, Choice | None] = ((), None, None)
+    """NodePolicies, labels, and what follows from them."""
+
+    def __post_init__(self) -> None:
+        turns = Turns(self.client, self.namespace, self.daemon.node_name, self.pace)
+        self._steps = Steps(self.client, self.daemon, turns, self._use, self.pace, self.log)
 
     @property
     def state(self) -> RolloutState | None:
@@ -101,15 +99,15 @@ class Rollout(Changes):
     async def run(self) -> None:
         """Follow the NodePolicies, for ever."""
         sources: tuple[Changing, ...] = (
-            self._daemon,
-            self._followed.policies,
-            self._followed.node,
-            self._followed.placement,
+            self.daemon,
+            self.followed.policies,
+            self.followed.node,
+            self.followed.placement,
         )
         while True:
             seen = [each.version for each in sources]
             now = self._situation()
-            step = decide(now, self._memory, self._pace)
+            step = decide(now, self._memory, self.pace)
             self._remember(step.memory)
             if step.action is Action.WAIT:
                 wait_s = None if step.wake_s is None else max(SHORTEST_WAIT_S, step.wake_s - now_s())
@@ -118,8 +116,8 @@ class Rollout(Changes):
                 await self._act(step, now)
 
     def _situation(self) -> Situation:
-        policies, node, placement = self._followed.policies, self._followed.node, self._followed.placement
-        at_s, name = now_s(), self._daemon.node_name
+        policies, node, placement = self.followed.policies, self.followed.node, self.followed.placement
+        at_s, name = now_s(), self.daemon.node_name
         metadata = (node.objects.get(name) or {}).get("metadata") or {}
         if metadata and (labels := metadata.get("labels") or {}) != self._labels:
             self._labels = labels
@@ -138,9 +136,9 @@ class Rollout(Changes):
 
     def _daemon_now(self, at_s: float) -> Daemon | None:
         """Return what the daemon says, with the time that is left of a try: what was said first of it counts down."""
-        if self._daemon.last is None or self._daemon.problem:
+        if self.daemon.last is None or self.daemon.problem:
             return None
-        daemon = Daemon.read(self._daemon.last)
+        daemon = Daemon.read(self.daemon.last)
         if daemon.try_left_s is None:
             self._ends = (None, 0.0)
             return daemon
@@ -150,7 +148,7 @@ class Rollout(Changes):
 
     def _objects(self, at_s: float) -> dict[str, Object]:
         """Return the NodePolicies; of each the newer one of what the watch has and what this node has read itself."""
-        objects = dict(self._followed.policies.objects)
+        objects = dict(self.followed.policies.objects)
         for name, fresh in list(self._fresh.items()):
             watched = objects.get(name)
             if at_s >= fresh.until_s or not (watched is fresh.instead_of or _is_older(watched, fresh.obj)):
@@ -173,7 +171,7 @@ class Rollout(Changes):
 
     def _use(self, name: str, obj: Object | None) -> None:
         """Take *obj* for the NodePolicy *name*, until the watch has something newer."""
-        watched = self._followed.policies.objects.get(name)
+        watched = self.followed.policies.objects.get(name)
         self._fresh[name] = _Fresh(obj, watched, now_s() + FRESH_S)
 
     def _remember(self, memory: Memory) -> None:
@@ -181,12 +179,12 @@ class Rollout(Changes):
         state = memory.state
         mistakes = "; ".join(choice.mistakes) if (choice := self._chosen[2]) else ""
         sentence, wrong = _trouble(memory)
-        self._troubles.set("rollout", "" if sentence == mistakes else sentence, wrong=wrong)
-        self._troubles.set("nodepolicies", mistakes, wrong=True)
+        self.troubles.set("rollout", "" if sentence == mistakes else sentence, wrong=wrong)
+        self.troubles.set("nodepolicies", mistakes, wrong=True)
         if (state, memory.has_read) != (before.state, before.has_read):
             if state.phase != before.state.phase:
                 names = {"policy": state.policy_name, "generation": state.generation, "hash": state.hash}
-                self._log.info("rollout", phase=state.phase, **names, reason=state.message)
+                self.log.info("rollout", phase=state.phase, **names, reason=state.message)
             self.notify()
 
     async def _act(self, step: Step, now: Situation) -> None:
@@ -195,9 +193,9 @@ class Rollout(Changes):
             answer = await self._steps.take(step, now)
         except CriproxyError as error:
             text = bounded_text(str(error), MOST_CHARACTERS)
-            self._log.warning("rollout: a step has failed", step=step.action.value, reason=text)
+            self.log.warning("rollout: a step has failed", step=step.action.value, reason=text)
             luck = random.random()
-            self._remember(failed(self._memory, step.action, text, now_s(), self._pace, luck))
+            self._remember(failed(self._memory, step.action, text, now_s(), self.pace, luck))
         else:
             self._remember(learned(self._memory, answer, step.action))
 

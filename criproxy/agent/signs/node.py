@@ -8,7 +8,8 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from criproxy.agent.changes import any_changed
 from criproxy.agent.kubernetes.client import FIELD_MANAGER, NODES, ApiClient
@@ -63,6 +64,7 @@ class SignOptions:
     """The first and the longest pause after a failure."""
 
 
+@dataclass(slots=True, repr=False)
 class NodeSigns:
     """Keeps the Node object up to date.
 
@@ -73,61 +75,56 @@ class NodeSigns:
         troubles: gets what cannot be written.
         log: a structlog logger.
         options: what is written, and how often.
+        transitioned: called with a condition whose status differs from the former one, when it is written.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        view: NodeView,
-        node: Watched,
-        troubles: Troubles,
-        log: Log,
-        options: SignOptions | None = None,
-    ) -> None:
-        self._client, self._view, self._node = client, view, node
-        self._troubles, self._log, self._options = troubles, log, options or SignOptions()
-        self.transitioned: Callable[[Condition], None] = lambda _: None
-        """Called with a condition whose status differs from the former one, when it is written."""
-        self._uid = ""
-        """Of the Node that was read; empty: none."""
-        self._taints: list[Object] = []
-        self._resource_version = ""
-        self._condition: tuple[Condition, str] | None = None
-        """The one that the Node has, and since when it has its status."""
-        self._condition_s = float("-inf")
-        """When it was written, on the clock of the event loop, as are the following."""
-        self._unwell_s: float | None = None
-        self._owned = Metadata()
-        """What was applied."""
-        self._owned_s = float("-inf")
-        self._conflict_s = float("-inf")
-        """When labels of another manager were found."""
-        self._written_s = float("-inf")
-        """When anything was written."""
-        self._due_s: list[float] = []
-        """When there is something to do although nothing changes."""
+    client: ApiClient
+    view: NodeView
+    node: Watched
+    troubles: Troubles
+    log: Log
+    options: SignOptions = field(default_factory=SignOptions)
+    transitioned: Callable[[Condition], None] = lambda _: None
+    _uid: str = ""
+    """Of the Node that was read; empty: none."""
+    _taints: list[Object] = field(default_factory=list)
+    _resource_version: str = ""
+    _condition: tuple[Condition, str] | None = None
+    """The one that the Node has, and since when it has its status."""
+    _condition_s: float = -inf
+    """When it was written, on the clock of the event loop, as are the following."""
+    _unwell_s: float | None = None
+    _owned: Metadata = field(default_factory=Metadata)
+    """What was applied."""
+    _owned_s: float = -inf
+    _conflict_s: float = -inf
+    """When labels of another manager were found."""
+    _written_s: float = -inf
+    """When anything was written."""
+    _due_s: list[float] = field(default_factory=list)
+    """When there is something to do although nothing changes."""
 
     async def run(self) -> None:
         """Write for ever."""
-        pauses, loop = Backoff(*self._options.retries_s), asyncio.get_running_loop()
+        pauses, loop = Backoff(*self.options.retries_s), asyncio.get_running_loop()
         while True:
-            seen, self._due_s = (self._view.version, self._node.version), []
+            seen, self._due_s = (self.view.version, self.node.version), []
             if pause_s := await self._write(pauses):
                 await asyncio.sleep(pause_s)
                 continue
             pauses.reset()
             due_s = max(0.0, min(self._due_s) - loop.time()) if self._due_s else None
-            await wait_at_most(due_s, any_changed((self._view, self._node), seen))
-            gap_s = self._options.gap_s * random.uniform(0.5, 1.0)
+            await wait_at_most(due_s, any_changed((self.view, self.node), seen))
+            gap_s = self.options.gap_s * random.uniform(0.5, 1.0)
             await asyncio.sleep(self._written_s + gap_s - loop.time())
 
     async def _write(self, pauses: Backoff) -> float:
         """Write what differs; return how long to pause because of a failure."""
-        if not self._node.known:
+        if not self.node.known:
             return 0.0
-        name = self._view.node_name
-        there = self._node.objects.get(name)
-        self._troubles.set("node", "" if there else f"the API server has no Node {name}: nothing is written to it")
+        name = self.view.node_name
+        there = self.node.objects.get(name)
+        self.troubles.set("node", "" if there else f"the API server has no Node {name}: nothing is written to it")
         if there is None:
             self._forget()
             return 0.0
@@ -144,7 +141,7 @@ class NodeSigns:
             if not self._uid or isinstance(error, Unreachable):
                 break
         if any(isinstance(each, ApiError) and each.status == FORBIDDEN for each in failed):
-            return self._options.retries_s[1] * random.uniform(0.5, 1.0)
+            return self.options.retries_s[1] * random.uniform(0.5, 1.0)
         return pauses.pause_s() if failed else 0.0
 
     async def _done(self, part: str, work: Callable[[], Awaitable[None]]) -> CriproxyError | None:
@@ -152,22 +149,22 @@ class NodeSigns:
         try:
             await work()
         except CriproxyError as error:
-            self._troubles.set(f"node-{part}", f"the Node {self._view.node_name} is not up to date ({part}): {error}")
+            self.troubles.set(f"node-{part}", f"the Node {self.view.node_name} is not up to date ({part}): {error}")
             return error
-        self._troubles.set(f"node-{part}", "")
+        self.troubles.set(f"node-{part}", "")
         return None
 
     def _forget(self) -> None:
         self._uid, self._taints, self._condition, self._owned = "", [], None, Metadata()
-        self._troubles.set("node-labels-of-others", "")
-        self._condition_s = self._owned_s = self._conflict_s = float("-inf")
+        self.troubles.set("node-labels-of-others", "")
+        self._condition_s = self._owned_s = self._conflict_s = -inf
 
     async def _read(self, uid: str) -> None:
         """Read the whole Node if it is another one than before."""
         if uid == self._uid:
             return
         self._forget()
-        found = await self._client.get(NODES, self._view.node_name)
+        found = await self.client.get(NODES, self.view.node_name)
         if found is not None:
             self._take(found)
             self._condition, self._owned = known_condition(found), owned_by(found, FIELD_MANAGER) or Metadata()
@@ -178,25 +175,25 @@ class NodeSigns:
         self._taints = list((node.get("spec") or {}).get("taints") or ())
 
     async def _write_condition(self) -> None:
-        now_s, wanted = asyncio.get_running_loop().time(), condition_of(self._view.last, self._view.problem)
+        now_s, wanted = asyncio.get_running_loop().time(), condition_of(self.view.last, self.view.problem)
         known, since = self._condition or (None, "")
         if self._may_recover(wanted, known, now_s):
             if known is None:
                 return
             wanted = known
         if known and (wanted.status, wanted.reason) == (known.status, known.reason):
-            pace_s = self._options.heartbeat_s if wanted == known else self._options.message_s
+            pace_s = self.options.heartbeat_s if wanted == known else self.options.message_s
             if not self._is_due(self._condition_s + pace_s, now_s):
                 return
         now, is_transition = rfc3339(time.time()), known is None or known.status != wanted.status
         if is_transition or not since:
             since = now
         body = {"status": {"conditions": [wanted.to_json(since, now)]}}
-        answer = await self._client.strategic_patch(NODES, self._view.node_name, body, subresource="status")
+        answer = await self.client.strategic_patch(NODES, self.view.node_name, body, subresource="status")
         if is_transition:
             self.transitioned(wanted)
         self._condition, self._condition_s, self._written_s = (wanted, since), now_s, now_s
-        self._due_s.append(now_s + self._options.heartbeat_s)
+        self._due_s.append(now_s + self.options.heartbeat_s)
         self._take(answer)
 
     def _may_recover(self, wanted: Condition, known: Condition | None, now_s: float) -> bool:
@@ -206,7 +203,7 @@ class NodeSigns:
             return False
         if self._unwell_s is None:
             self._unwell_s = now_s
-        return not self._is_due(self._unwell_s + self._options.grace_s, now_s)
+        return not self._is_due(self._unwell_s + self.options.grace_s, now_s)
 
     def _is_due(self, at_s: float, now_s: float) -> bool:
         """Whether *at_s* has come; if not, everything is looked at again then."""
@@ -216,50 +213,50 @@ class NodeSigns:
 
     async def _remove_taint(self) -> None:
         """Remove the startup taint if all is well; other taints that somebody sets meanwhile are not lost."""
-        name = self._view.node_name
-        if not self._options.taint or condition_of(self._view.last, self._view.problem) != WELL:
+        name = self.view.node_name
+        if not self.options.taint or condition_of(self.view.last, self.view.problem) != WELL:
             return
         for tried in range(MOST_TRIES):
             if (others := without_taint(self._taints)) is None:
                 return
             body = {"metadata": {"resourceVersion": self._resource_version}, "spec": {"taints": others or None}}
             try:
-                self._take(await self._client.merge_patch(NODES, name, body))
+                self._take(await self.client.merge_patch(NODES, name, body))
                 self._written_s = asyncio.get_running_loop().time()
-                self._log.info("the startup taint is removed: pods may come to this node", taint=TAINT)
+                self.log.info("the startup taint is removed: pods may come to this node", taint=TAINT)
                 return
             except Conflict:
                 if tried == MOST_TRIES - 1:
                     raise
-            await asyncio.sleep(self._options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))
-            if (found := await self._client.get(NODES, name)) is None:
+            await asyncio.sleep(self.options.retries_s[0] * random.uniform(0, 0.1 * (tried + 1)))
+            if (found := await self.client.get(NODES, name)) is None:
                 return
             self._take(found)
 
     async def _write_metadata(self, there: Object) -> None:
         """Apply labels and annotation; where another manager has one of the labels, it has all of them."""
         now_s = asyncio.get_running_loop().time()
-        wanted = metadata_of(self._view.last, self._owned, there, labels=self._options.labels)
+        wanted = metadata_of(self.view.last, self._owned, there, labels=self.options.labels)
         if not wanted.labels:
-            self._troubles.set("node-labels-of-others", "")
-        elif not self._is_due(self._conflict_s + self._options.conflict_s, now_s):
+            self.troubles.set("node-labels-of-others", "")
+        elif not self._is_due(self._conflict_s + self.options.conflict_s, now_s):
             wanted = replace(wanted, labels={})
-        repair_at_s = self._owned_s + self._options.repair_s
+        repair_at_s = self._owned_s + self.options.repair_s
         if wanted == self._owned and (wanted.is_in(there) or not self._is_due(repair_at_s, now_s)):
             return
-        metadata: Object = {"name": self._view.node_name, "uid": self._uid}  # with a UID, the server makes no Node
+        metadata: Object = {"name": self.view.node_name, "uid": self._uid}  # with a UID, the server makes no Node
         for key, values in (("labels", wanted.labels), ("annotations", wanted.annotations)):
             metadata |= {key: dict(values)} if values else {}
         try:
-            await self._client.apply(NODES, {"metadata": metadata}, force=False)
+            await self.client.apply(NODES, {"metadata": metadata}, force=False)
         except Conflict as error:
             if not wanted.labels:
                 raise
             text = f"labels of the cards are not written to the Node, since others write them: {error}"
-            self._troubles.set("node-labels-of-others", f"{text}; remove these labels, or use --no-labels")
+            self.troubles.set("node-labels-of-others", f"{text}; remove these labels, or use --no-labels")
             self._conflict_s = now_s
             self._due_s.append(now_s)
             return
         if wanted.labels:
-            self._troubles.set("node-labels-of-others", "")
+            self.troubles.set("node-labels-of-others", "")
         self._owned, self._owned_s, self._written_s = wanted, now_s, now_s
