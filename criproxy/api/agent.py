@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from criproxy.api.live import LiveNode, encoded
-from criproxy.api.views.node_view import OfDevices, to_values
-from criproxy.devices.classes.builtin import BUILTIN
+from criproxy.api.views.node_view import to_values
 from criproxy.errors import UsageError
 from criproxy.host.numa import read_huge_pages
 from criproxy.model.text.notices import Values
@@ -107,7 +106,7 @@ class AgentPolls:
         """
         live, controller = self.live, self.live.controller
         situation = replace(live.now(await live.beside()), front=live.front())
-        in_force, devices = controller.context.in_force, await self._devices()
+        in_force, devices = controller.context.in_force, await live.inventory(of_plugin=True)
         kubelet, configuration = situation.front["kubelet"] or {}, situation.front["configuration"]
         through = kubelet.get("last_call") is not None and all(each.kind not in _SILENT for each in situation.notices)
         values: Values = {
@@ -135,16 +134,6 @@ class AgentPolls:
             return steady, {**head, "instance": self.instance, **moving, **values}, time.thread_time() - begun_s
 
         return await asyncio.to_thread(collect)
-
-    async def _devices(self) -> OfDevices:
-        """Return the cards, if our device plugin runs."""
-        controller = self.live.controller
-        guard, plugin = controller.devices, controller.device_plugin
-        classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
-        report = plugin.report if plugin.runs else None
-        stocks = await guard.stocks_now(classes) if report else {}
-        ended = plugin.has_ended
-        return OfDevices(report=report, ended=ended, classes=classes, stocks=stocks, holdings=guard.holdings)
 
 
 def _read(arguments: Mapping[str, Any]) -> tuple[int, float]:

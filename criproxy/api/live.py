@@ -19,6 +19,7 @@ from criproxy.agent import QUERIES
 from criproxy.api import collector, controls
 from criproxy.api.notices import ControllerNotices
 from criproxy.api.views import devices, events, explain, status
+from criproxy.api.views.devices import Inventory
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.errors import StoreError, UsageError
@@ -135,14 +136,25 @@ class LiveNode:
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, without arguments."""
-        guard, plugin, situation = self.controller.devices, self.controller.device_plugin, self.now(await self.beside())
-        notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
+        situation, is_guarded = self.now(await self.beside()), self.controller.devices.rules is not None
+        notices = [*situation.notices, *([] if is_guarded else [UNGUARDED])]
+        head, known = {"notices": [each.to_json() for each in notices], "guarded": is_guarded}, await self.inventory()
+        return await self._encoded(lambda: {**head, **devices.to_values(known, situation.node)})
+
+    async def inventory(self, *, of_plugin: bool = False) -> Inventory:
+        """Return the cards; *of_plugin*: none, and no report, unless our device plugin runs."""
+        guard, plugin = self.controller.devices, self.controller.device_plugin
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
-        stocks = await guard.stocks_now(classes)
-        report = devices.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
-        head = {"notices": [notice.to_json() for notice in notices], "guarded": guard.rules is not None}
-        known = (classes, stocks, situation.node, guard.holdings, report)
-        return await self._encoded(lambda: {**head, **devices.to_values(*known)})
+        report = None if of_plugin and not plugin.runs else plugin.report
+        return Inventory(
+            classes=classes,
+            stocks=await guard.stocks_now(classes) if report or not of_plugin else {},
+            holdings=guard.holdings,
+            report=report,
+            reported_s=plugin.reported_s,
+            runs=plugin.runs,
+            ended=plugin.has_ended,
+        )
 
     async def events(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy events``: arguments ``since_s`` (of the epoch), ``after`` (a number) and ``namespace``.

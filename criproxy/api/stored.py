@@ -79,8 +79,9 @@ class StoredNode:
     def _devices(self) -> Values:
         """Return the cards of this machine, without what is unknown."""
         classes, notices = _classes(self.config)
-        stocks, node = find_cards_within(classes, self.host_root), None
-        holdings = Holdings()
+        node, holdings = None, Holdings()
+        stocks = find_cards_within(classes, self.host_root)
+        inventory = devices.Inventory(classes=classes, stocks=stocks, holdings=holdings)
         try:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)
@@ -92,7 +93,7 @@ class StoredNode:
         else:
             node, notices = situation.node, [*situation.notices, *notices]
         head |= {"started": None, "notices": [notice.to_json() for notice in notices], "guarded": None}
-        return {**head, **devices.to_values(classes, stocks, node, holdings)}
+        return {**head, **devices.to_values(inventory, node)}
 
     @contextmanager
     def _reader(self) -> Iterator[Reader]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from criproxy.api.views.node_view import OfDevices, to_values
+from criproxy.api.views.devices import Inventory
+from criproxy.api.views.node_view import to_values
 from criproxy.api.views.situation import Situation
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.cards import Card, Stock
@@ -71,7 +72,7 @@ def default_policy() -> Policy:
     return policy_of("topology-aware", {"reservedResources": {"cpu": "cpuset:0"}})
 
 
-def gpus(*, free: bool = True) -> OfDevices:
+def gpus(*, free: bool = True) -> Inventory:
     """Return two GPUs on the NUMA nodes 0 and 2, one whole, and one divided into four vGPUs of a profile."""
     cards = tuple(
         Card(number=number, id=f"GPU-{number}", pci=f"0000:{number}b:00.0", numa_node=2 * number) for number in (0, 1)
@@ -94,7 +95,7 @@ def gpus(*, free: bool = True) -> OfDevices:
     if not free:
         share = {"ids": "GPU-1/g4/0", "source": "podresources"}
         holdings.note(DB.pod, DB.name, {"nvidia_allocated": {"nvidia.com/vgpu-g4": share}})
-    return OfDevices(report=report, classes=tuple(BUILTIN.values()), stocks={"nvidia": Stock(cards)}, holdings=holdings)
+    return Inventory(report=report, classes=tuple(BUILTIN.values()), stocks={"nvidia": Stock(cards)}, holdings=holdings)
 
 
 def view_of(
@@ -102,7 +103,7 @@ def view_of(
     *,
     policy: Policy | None = None,
     notices: Iterable[Notice] = (),
-    devices: OfDevices | None = None,
+    devices: Inventory | None = None,
     pages: Iterable[HugePages] = (),
     known: bool = True,
     revision: int = 1,
@@ -117,7 +118,7 @@ def view_of(
         notices=[*notices],
         placer=policy,
     )
-    found = devices or OfDevices(stocks={}, holdings=Holdings())
+    found = devices or Inventory(stocks={}, holdings=Holdings())
     return {
         "source": "daemon",
         "host": "worker-1",

@@ -5,7 +5,7 @@ keys.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -45,15 +45,24 @@ Checked = tuple[Container, Facts]
 """A container, and the findings at its create."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """The last report of our device plugin."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The cards of a machine, which containers have them, and what our device plugin reports."""
 
-    report: Published
-    at_s: float
+    classes: Sequence[DeviceClass] = ()
+    """In their order."""
+    stocks: Stocks
+    holdings: Holdings
+    """The findings at creates."""
+    report: Published | None = None
+    """The last one of our device plugin; None if it has not reported, or no daemon runs."""
+    reported_s: float = 0.0
     """When it arrived, in seconds since the epoch."""
-    runs: bool
+    runs: bool = True
     """Whether it is recent."""
+    ended: bool = False
+    """Whether somebody has ended the device plugin, so that it offers nothing; else, nothing is known without a
+    report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +117,27 @@ class _ClassCards:
         return frozenset(card or self.parents.get(device_id or "") for device_id, card in pairs)
 
 
-def to_values(
-    classes: Iterable[DeviceClass],
-    stocks: Stocks,
-    node: Node | None,
-    holdings: Holdings,
-    plugin: Reported | None = None,
-) -> Values:
+def to_values(inventory: Inventory, node: Node | None) -> Values:
     """Return the answer of `criproxy devices`, without its notices.
 
-    Args:
-        classes: the device classes, in their order.
-        stocks: the cards of the machine.
-        node: has the running containers; None if it is unknown which container has which card.
-        holdings: the findings at creates.
-        plugin: the last report of our device plugin; None if it has not reported, or no daemon runs.
+    *node* has the running containers; it is None if it is unknown which container has which card.
     """
+    holdings, report = inventory.holdings, inventory.report
     findings = [(container, holdings.of(container)) for container in in_order(alive(node) if node else ())]
     checked = [(container, facts) for container, facts in findings if facts is not None]
-    allocated = list(holdings.allocated(node)) if node else []
-    report = plugin.report if plugin else None
-    offered = _offered_profiles(report, allocated) if report else []
+    offered = _offered_profiles(report, holdings.allocated(node) if node else ()) if report else []
     former = _former_profiles(report, checked) if report else []
-    cards = (_ClassCards.of(each, stocks.get(each.name, Stock()), report) for each in classes)
+    cards = (_ClassCards.of(each, inventory.stocks.get(each.name, Stock()), report) for each in inventory.classes)
+    given: Mapping[tuple[str, str], int] | None = None
+    if node:
+        names = [each.name for each in report.resources] if report else []
+        given = holdings.ids_given(node, [each.name for each in inventory.classes], names)
     return {
         "holders_known": node is not None,
-        "device_plugin": _plugin_state(plugin),
+        "device_plugin": _plugin_state(report, inventory) if report else None,
         "vgpus": [*offered, *former],
         "node_annotations": _annotations(offered),
-        "classes": [_class_values(each, *((checked, allocated) if node else (None, None))) for each in cards],
+        "classes": [_class_values(each, checked if node else None, given) for each in cards],
         "incidents": incidents.unhealthy_cards(node) if node else [],
         "over_quota": incidents.quotas_exceeded(node) if node else [],
         "see_all": _with_findings(checked, EVERY_CLASS, _SEES_ALL),
@@ -144,24 +145,30 @@ def to_values(
     }
 
 
-def _plugin_state(plugin: Reported | None) -> Values | None:
+def _plugin_state(report: Published, inventory: Inventory) -> Values:
     """Return the state of the device plugin, when it last reported, and by which file it goes."""
-    if plugin is None:
-        return None
-    state, report = "running" if plugin.runs else "not running", plugin.report
-    reported = {"reported": timestamp(plugin.at_s), "version": report.version, "configuration": report.configuration}
-    return {"state": state, **reported}
+    return {
+        "state": "running" if inventory.runs else "not running",
+        "reported": timestamp(inventory.reported_s),
+        "version": report.version,
+        "configuration": report.configuration,
+    }
 
 
 def _offered_profiles(report: Published, allocated: Iterable[Facts]) -> list[Values]:
     """Return the profiles of vGPUs that the device plugin offers."""
-    ids = _ids_by_resource(allocated)
-    return [_profile(each, ids.get(each.name, ()), offered=True) for each in report.resources if each.profile]
+    ids = defaultdict[str, list[str]](list)
+    for _, _, resource, own in _shares(allocated):
+        ids[resource] += own
+    return [_profile(each, ids[each.name], offered=True) for each in report.resources if each.profile]
 
 
 def _former_profiles(report: Published, checked: Iterable[Checked]) -> list[Values]:
     """Return the profiles that the device plugin no longer offers, and whose vGPUs containers still have."""
-    ids = _ids_by_profile(checked)
+    ids = defaultdict[tuple[str, str, str], list[str]](list)
+    for device_class, profile, resource, own in _shares(facts for _, facts in checked):
+        if profile:
+            ids[device_class, profile, resource] += own
     return [
         _profile(each, ids[each.device_class, each.profile, each.name], offered=False)
         for each in withdrawn(report.resources, ids)
@@ -176,30 +183,13 @@ def withdrawn(resources: Sequence[Advertised], given: Iterable[tuple[str, str, s
             yield Advertised(name=resource, device_class=device_class, profile=profile)
 
 
-def _ids_by_resource(allocated: Iterable[Facts]) -> dict[str, list[str]]:
-    """Return the ids that our device plugin has allocated to containers."""
-    ids: dict[str, list[str]] = {}
-    for facts in allocated:
-        for device_class in _classes_with(facts, "_allocated"):
+def _shares(held: Iterable[Facts]) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield what is allocated: class, profile (empty: no vGPU), resource, and ids."""
+    for facts in held:
+        for device_class in (key.removesuffix("_allocated") for key in facts if key.endswith("_allocated")):
+            quota = quota_of(facts, device_class)
             for share in allocated_of(facts, device_class):
-                ids.setdefault(share["resource"], []).extend(share["ids"])
-    return ids
-
-
-def _ids_by_profile(checked: Iterable[Checked]) -> dict[tuple[str, str, str], list[str]]:
-    """Return the vGPUs that containers have, by class, profile and resource."""
-    ids: dict[tuple[str, str, str], list[str]] = {}
-    for _, facts in checked:
-        for device_class in _classes_with(facts, "_quota"):
-            if quota := quota_of(facts, device_class):
-                for share in allocated_of(facts, device_class):
-                    ids.setdefault((device_class, quota.profile, share["resource"]), []).extend(share["ids"])
-    return ids
-
-
-def _classes_with(facts: Facts, suffix: str) -> list[str]:
-    """Return the names of the classes about which *facts* have an entry with this *suffix*."""
-    return [key.removesuffix(suffix) for key in facts if key.endswith(suffix)]
+                yield device_class, quota.profile if quota else "", share["resource"], share["ids"]
 
 
 def _profile(resource: Advertised, ids: Iterable[str], *, offered: bool) -> Values:
@@ -233,13 +223,15 @@ def _annotations(vgpus: Sequence[Values]) -> dict[str, str]:
     return {ANNOTATION: json.dumps(listed, separators=(",", ":"))} if vgpus else {}
 
 
-def _class_values(cards: _ClassCards, checked: Sequence[Checked] | None, allocated: Sequence[Facts] | None) -> Values:
+def _class_values(
+    cards: _ClassCards, checked: Sequence[Checked] | None, given: Mapping[tuple[str, str], int] | None
+) -> Values:
     """Return one class: its cards with their containers, the links between cards, and the advertised resources.
 
     Args:
         cards: those of the class.
         checked: the running containers; None if it is unknown which container has which card.
-        allocated: what the kubelet has allocated, also to others; None if that is unknown.
+        given: how many ids the kubelet has allocated, by class and resource; None if that is unknown.
     """
     name, stock = cards.device_class.name, cards.stock
     holders = cards.holders(checked or ())
@@ -247,7 +239,17 @@ def _class_values(cards: _ClassCards, checked: Sequence[Checked] | None, allocat
         "name": name,
         "resources": list(cards.device_class.resources),
         "shared_nodes": list(stock.shared),
-        "advertised": [_advertised(each, name, allocated) for each in cards.resources],
+        "advertised": [
+            {
+                "name": each.name,
+                "ids": each.ids,
+                "healthy": each.healthy,
+                "given": None if given is None else given[name, each.name],
+                "registered": each.registered,
+                "problem": each.problem,
+            }
+            for each in cards.resources
+        ],
         "cards": [
             {
                 **_card_values(cards, card, index),
@@ -302,21 +304,6 @@ def _holder_values(holder: _Holder, device_class: str) -> Values:
         "ids": ids_of(holder.facts, device_class),
         "evidence": source_of(holder.facts, device_class),
         "allocated": allocated_of(holder.facts, device_class),
-    }
-
-
-def _advertised(resource: Advertised, device_class: str, allocated: Sequence[Facts] | None) -> Values:
-    shares = [share for facts in allocated or () for share in allocated_of(facts, device_class)]
-    own = [share for share in shares if share["resource"] == resource.name]
-    ids = {device_id for share in own for device_id in share["ids"]}
-    unnamed = sum(share["count"] - len(share["ids"]) for share in own)
-    return {
-        "name": resource.name,
-        "ids": resource.ids,
-        "healthy": resource.healthy,
-        "given": None if allocated is None else len(ids) + unnamed,
-        "registered": resource.registered,
-        "problem": resource.problem,
     }
 
 

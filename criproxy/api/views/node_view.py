@@ -8,14 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from criproxy.api.views.devices import ANNOTATION, node_annotations
+from criproxy.api.views.devices import ANNOTATION, Inventory, node_annotations
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import totals
 from criproxy.api.views.status_check import find
-from criproxy.devices.classes.cards import Stock, Stocks
-from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.cards import Stock
 from criproxy.devices.classes.offers import card_of
-from criproxy.devices.holdings import Facts, Holdings, allocated_of
+from criproxy.devices.holdings import Facts, allocated_of
 from criproxy.devices.plugin.published import Published
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.machine.hardware import HugePages
@@ -33,25 +32,12 @@ _UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 """Of the names of huge pages, as in ``hugepages-2Mi``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfDevices:
-    """The cards of the machine, and what the device plugin reports."""
-
-    report: Published | None = None
-    """None: our device plugin does not run."""
-    ended: bool = False
-    """Whether somebody has ended it, so that it offers nothing; else nothing is known without a report."""
-    classes: Sequence[DeviceClass] = ()
-    stocks: Stocks
-    holdings: Holdings
-
-
-def to_values(situation: Situation, devices: OfDevices, pages: Sequence[HugePages], *, known: bool) -> Values:
+def to_values(situation: Situation, devices: Inventory, pages: Sequence[HugePages], *, known: bool) -> Values:
     """Return the answer of the command ``agent`` about the node, as far as it follows from these.
 
     Args:
         situation: the node and the controller.
-        devices: the cards.
+        devices: the cards; without a report of a device plugin that does not run.
         pages: the huge pages of the machine, as they are now.
         known: whether criproxy knows all containers of the node; else it is unknown how much is available.
     """
@@ -160,7 +146,7 @@ class _Ids:
     allocated: int = 0
 
 
-def _devices(report: Published, devices: OfDevices, node: Node) -> list[Values]:
+def _devices(report: Published, devices: Inventory, node: Node) -> list[Values]:
     """Return the ids that our device plugin offers by resource and NUMA node, and how many of them containers have."""
     kinds = {kind.name: kind for kind in devices.classes}
     found: dict[tuple[str, int | None], _Ids] = defaultdict(_Ids)
@@ -212,14 +198,14 @@ def _allocated_ids(report: Published, allocated: Iterable[Facts]) -> set[tuple[s
     }
 
 
-def _labels(devices: OfDevices) -> Mapping[str, str] | None:
+def _labels(devices: Inventory) -> Mapping[str, str] | None:
     """Return the labels that describe the cards; None if they are unknown."""
     if devices.report is None:
         return {} if devices.ended else None
     return devices.report.labels
 
 
-def _vgpus(devices: OfDevices, node: Node) -> str | None:
+def _vgpus(devices: Inventory, node: Node) -> str | None:
     """Return the text of the annotation `ANNOTATION`; empty if no vGPU is offered, None if that is unknown."""
     if devices.report is None:
         return "" if devices.ended else None

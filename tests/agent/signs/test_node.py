@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.agent.kubernetes.client import NODES
 from criproxy.agent.signs.wanted import ANNOTATION, Condition
-from criproxy.api.views.node_view import OfDevices
+from criproxy.api.views.devices import Inventory
 from criproxy.devices.holdings import Holdings
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import ApiServer
@@ -166,11 +166,11 @@ async def test_inventory_and_labels_follow_the_device_plugin(world: NodeWorld) -
         fewer = {"nvidia.com/gpu.count": "1"}
         says(world.view, devices=with_labels(fewer))
         await world.server.until(lambda: world.node["metadata"]["labels"] == {"a": "b", **fewer})
-        says(world.view, devices=OfDevices(stocks={}, holdings=Holdings()))
+        says(world.view, devices=Inventory(stocks={}, holdings=Holdings()))
         await settled(world)
     assert world.node["metadata"]["labels"] == {"a": "b", **fewer}
 
-    says(world.view, devices=OfDevices(stocks={}, holdings=Holdings(), ended=True))
+    says(world.view, devices=Inventory(stocks={}, holdings=Holdings(), ended=True))
     async with world.agent():  # another run of the agent knows what the one before has written
         await world.server.until(lambda: world.node["metadata"]["labels"] == {"a": "b"})
     assert ANNOTATION not in world.node["metadata"].get("annotations", {})

@@ -17,7 +17,7 @@ from criproxy.agent.signs.wanted import (
     owned_by,
     without_taint,
 )
-from criproxy.api.views.node_view import OfDevices
+from criproxy.api.views.devices import Inventory
 from criproxy.devices.holdings import Holdings
 from tests.agent.views import gpus, view_of
 
@@ -25,7 +25,7 @@ LABELS = {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.product": "Tesla-T4"}
 PAST = "the kubelet does not go through criproxy: "
 
 
-def with_labels(labels: dict[str, str] | None) -> OfDevices:
+def with_labels(labels: dict[str, str] | None) -> Inventory:
     """Two GPUs, of which the device plugin reports these labels."""
     found = gpus()
     assert found.report is not None
@@ -132,7 +132,7 @@ def test_the_inventory_and_the_labels() -> None:
 def test_what_is_unknown_stays(answers: bool) -> None:
     """A device plugin that is silent, or a daemon, does not take labels and inventory away."""
     owned = Metadata(LABELS, {ANNOTATION: "[]"})
-    view = view_of(devices=OfDevices(stocks={}, holdings=Holdings())) if answers else None
+    view = view_of(devices=Inventory(stocks={}, holdings=Holdings())) if answers else None
 
     assert metadata_of(view, owned, node(), labels=True) == owned
 
@@ -145,7 +145,7 @@ def test_an_older_device_plugin_does_not_take_labels_away() -> None:
 
 def test_a_device_plugin_that_somebody_has_ended_offers_nothing() -> None:
     """Then labels and inventory go."""
-    ended = OfDevices(stocks={}, holdings=Holdings(), ended=True)
+    ended = Inventory(stocks={}, holdings=Holdings(), ended=True)
     owned = Metadata(LABELS, {ANNOTATION: "[]"})
 
     assert metadata_of(view_of(devices=ended), owned, node(), labels=True) == Metadata()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from criproxy.api.views import devices as inventory
+from criproxy.api.views.devices import Inventory, to_values
 from criproxy.cli.queries.devices import add_peers, render
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.classes.cards import Card, Distance, NvLinks, Peers, Stock
@@ -58,7 +58,7 @@ def tell(**facts: Facts | None) -> dict[str, Any]:
         if found is not None:
             holdings.note(f"s-{name}", "main", found)
     node = Node(machine(), containers=containers)
-    return {**HEAD, **inventory.to_values([NVIDIA, AMD], STOCKS, node, holdings)}
+    return {**HEAD, **to_values(Inventory(classes=[NVIDIA, AMD], stocks=STOCKS, holdings=holdings), node)}
 
 
 def lines(values: dict[str, Any], width: int = 160) -> list[str]:
@@ -158,7 +158,7 @@ def test_who_has_ended_has_no_card() -> None:
     holdings.note("s-web", "main", given(EIGHT[0].id))
     node = Node(machine(), containers={"id-web": container("web", ContainerState.EXITED)})
 
-    values = inventory.to_values([NVIDIA], STOCKS, node, holdings)
+    values = to_values(Inventory(classes=[NVIDIA], stocks=STOCKS, holdings=holdings), node)
 
     assert [card["containers"] for card in values["classes"][0]["cards"]] == [[]] * 8
 
@@ -257,7 +257,7 @@ def test_the_example_of_the_page_is_what_is_printed() -> None:
         holdings.note(f"s-{name}", "main", found)
     node = Node(machine(), containers={f"id-{name}": container(name) for name in facts})
     stocks = {"nvidia": Stock(cards, ("/dev/nvidiactl", "/dev/nvidia-uvm"))}
-    values = {**HEAD, **inventory.to_values([NVIDIA, AMD], stocks, node, holdings)}
+    values = {**HEAD, **to_values(Inventory(classes=[NVIDIA, AMD], stocks=stocks, holdings=holdings), node)}
     add_peers(values, {cards[at].id: Peers(nvlinks=NvLinks({cards[at ^ 1].pci: 4})) for at in range(4)})
 
     example = [line.removeprefix("    ") for line in PAGE.read_text().splitlines() if line.startswith("    ")]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from criproxy.api.views import devices as inventory
+from criproxy.api.views.devices import Inventory, to_values
 from criproxy.devices.classes.builtin import AMD, NVIDIA
 from criproxy.devices.holdings import Holdings
 from criproxy.devices.plugin.published import Advertised, Published, PublishedCard
@@ -30,19 +30,22 @@ REPORT = Published(
 LOST = Incident(device_class="nvidia", card=SECOND, since_s=1.5, reason="XID 79", action=Action.STOP)
 
 
-def tell(plugin: inventory.Reported | None, incident: Incident | None = None) -> dict[str, Any]:
+def tell(report: Published | None, incident: Incident | None = None, *, runs: bool = True) -> dict[str, Any]:
     """What a daemon would say of a container with a replica of each card."""
     web, holdings = replace(container("web"), reservation="r-web"), Holdings()
     share = {"ids": f"{FIRST}::2,{SECOND}::0", "source": "annotation"}
     facts = {**given(FIRST, SECOND, source="annotation"), "nvidia_allocated": {SHARED: share}}
     holdings.note("s-web", "main", facts)
     node = Node(machine(), containers={web.key: web}, incidents={incident.key: incident} if incident else {})
-    return {**HEAD, **inventory.to_values([NVIDIA, AMD], STOCKS, node, holdings, plugin)}
+    known = Inventory(
+        classes=[NVIDIA, AMD], stocks=STOCKS, holdings=holdings, report=report, reported_s=60.0, runs=runs
+    )
+    return {**HEAD, **to_values(known, node)}
 
 
 def test_resources_and_health() -> None:
     """Each resource has a line, each card its health with reason and time, and each container its ids."""
-    shown = lines(tell(inventory.Reported(REPORT, 60.0, runs=True)), 300)
+    shown = lines(tell(REPORT), 300)
 
     assert "device plugin: running (reported at 1970-01-01T00:01:00.000Z)" in shown
     assert f"  {SHARED}: 10 IDs, 5 healthy, 2 allocated" in shown
@@ -61,8 +64,7 @@ def test_more_replicas_than_are_kept() -> None:
     share = {"ids": ",".join(kept), "source": "annotation", "count": 700}
     holdings.note("s-web", "main", {**given(FIRST, source="annotation"), "nvidia_allocated": {SHARED: share}})
     node = Node(machine(), containers={web.key: web})
-    reported = inventory.Reported(REPORT, 60.0, runs=True)
-    values = {**HEAD, **inventory.to_values([NVIDIA], STOCKS, node, holdings, reported)}
+    values = {**HEAD, **to_values(Inventory(classes=[NVIDIA], stocks=STOCKS, holdings=holdings, report=REPORT), node)}
 
     shown = lines(values, 800)
     assert f"  {SHARED}: 10 IDs, 5 healthy, 700 allocated" in shown
@@ -81,21 +83,20 @@ def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
         REPORT, cards=tuple(PublishedCard(device_class="nvidia", id=f"MIG-{n}", parent=SECOND) for n in (1, 2))
     )
 
-    reported = inventory.Reported(report, 60.0, runs=True)
-    (nvidia,) = inventory.to_values([NVIDIA], STOCKS, node, holdings, reported)["classes"]
+    (nvidia,) = to_values(Inventory(classes=[NVIDIA], stocks=STOCKS, holdings=holdings, report=report), node)["classes"]
 
     assert nvidia["elsewhere"] == []
     assert nvidia["cards"][1]["parts"] == ["MIG-1", "MIG-2"]
     assert nvidia["cards"][1]["containers"][0]["ids_of_card"] == ["MIG-2::1"]
     assert not any(card["containers"] for card in nvidia["cards"][2:])
-    (unknown,) = inventory.to_values([NVIDIA], STOCKS, node, holdings)["classes"]
+    (unknown,) = to_values(Inventory(classes=[NVIDIA], stocks=STOCKS, holdings=holdings), node)["classes"]
     assert unknown["elsewhere"][0]["ids"] == ["MIG-2"]
 
 
 def test_device_plugin_that_does_not_run() -> None:
     """What it said last is shown with a warning; one that never reported is not spoken of."""
     text = "device plugin: not running (last report at 1970-01-01T00:01:00.000Z); its report may be outdated"
-    assert text in lines(tell(inventory.Reported(REPORT, 60.0, runs=False)), 200)
+    assert text in lines(tell(REPORT, runs=False), 200)
 
     shown = lines(tell(None), 200)
     assert not [line for line in shown if "device plugin" in line or "healthy" in line or "HEALTH" in line]
@@ -117,7 +118,7 @@ def test_unhealthy_cards_in_use() -> None:
 
 def test_answers_of_an_earlier_version() -> None:
     """A daemon that knows nothing of the device plugin is shown as before."""
-    values = tell(inventory.Reported(REPORT, 60.0, runs=True), LOST)
+    values = tell(REPORT, LOST)
     del values["device_plugin"], values["incidents"]
     for kind in values["classes"]:
         del kind["advertised"]
