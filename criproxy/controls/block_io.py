@@ -14,6 +14,7 @@ from typing import Any
 
 from criproxy.controls.journal import Journal
 from criproxy.controls.machine.kernel import read, write
+from criproxy.controls.parts import Part
 from criproxy.errors import reason_of
 from criproxy.host.cgroup import group_at
 from criproxy.host.files import entries
@@ -37,13 +38,12 @@ Limits = Mapping[tuple[str, str], int]
 """(Device as MAJOR:MINOR or `EVERY_DEVICE`, key of `V1_FILES`) → value, which is above 0."""
 
 
-class BlockIoLimits:
-    """Limits the block I/O of containers; a `criproxy.controls.parts.Part`."""
+class BlockIoLimits(Part):
+    """Limits the block I/O of containers."""
 
     name, field = "block I/O", "block_io"
 
     def __init__(self, host_root: Path, journal: Journal) -> None:
-        self.drift = 0
         self._root, self._journal = host_root, journal
         self._devices = Devices(host_root)
         self._set: dict[str, Limits] = {}
@@ -56,14 +56,12 @@ class BlockIoLimits:
 
     def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
         """Set the limits; those that only *before* has go."""
-        old = before.block_io if before else None
         if not controls.block_io:
             return self.forget(id, before) if before else []
         self._devices.refresh()
         work = _Work(self._folder(controls.cgroup), self._devices.limits(controls.block_io))
-        replaced = self._devices.limits(old) if old else {}
-        self._set_limits(id, work, replaced)
-        return [*work.troubles, *self._devices.missing(controls.block_io)]
+        replaced = self._devices.limits(before.block_io) if before and before.block_io else {}
+        return [*self._set_limits(id, work, replaced), *self._devices.missing(controls.block_io)]
 
     def forget(self, id: str, before: ContainerControls) -> list[str]:
         """Remove what *before* has set."""
@@ -80,28 +78,25 @@ class BlockIoLimits:
         if not controls.block_io:
             return []
         work = _Work(self._folder(controls.cgroup), self._devices.limits(controls.block_io))
-        self.drift += work.differs_from(self._set.get(id, {}))
-        self._set_limits(id, work, {})
-        return [*work.troubles, *self._devices.missing(controls.block_io)]
+        if work.exists:
+            self.drift += sum(work.found.get(place) != value for place, value in self._set.get(id, {}).items())
+        return [*self._set_limits(id, work, {}), *self._devices.missing(controls.block_io)]
 
-    def _set_limits(self, id: str, work: "_Work", replaced: Limits) -> None:
+    def _set_limits(self, id: str, work: "_Work", replaced: Limits) -> list[str]:
         """Set what *work* wants instead of what is *replaced*; before the first time, store what there was."""
         if not work.exists:
-            return
+            return []
         if (former := self._former(id)) is None:
             former = work.found
             values = [[device, key, value] for (device, key), value in former.items()]
             self._journal.keep_former(id, self.field, values)
         self._set[id] = work.set(replaced, former)
+        return work.troubles
 
     def _former(self, id: str) -> Limits | None:
         """Return what a container had before; None: nothing was set."""
         values = self._journal.former_of(id, self.field)
         return None if values is None else {(device, key): value for device, key, value in values}
-
-    def put_back(self) -> list[str]:
-        """Nothing: everything is about containers."""
-        return []
 
     def machine(self) -> Mapping[str, Any]:
         """Return the devices that can have weights: those with the scheduler bfq."""
@@ -241,10 +236,6 @@ class _Work:
             self.found = folder.read()
         except OSError:
             self.exists = False  # it has ended, or has not begun
-
-    def differs_from(self, before: Limits) -> int:
-        """Return how many values of *before* others have changed."""
-        return sum(self.found.get(place) != value for place, value in before.items()) if self.exists else 0
 
     def set(self, old: Limits, original: Limits) -> Limits:
         """Write what differs, and return what is set; what only *old* sets goes, unless others have changed it."""

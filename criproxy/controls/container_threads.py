@@ -5,12 +5,12 @@ gives its number to a new one, which may be anybody's. So a thread is *pinned* b
 /proc is opened, which belongs to this one thread for ever, and reading a file below it fails once it has ended, also if
 its number is in use again. If the pinned thread is in the cgroup of the container before the change, and still exists
 after it, the number was its number all the time, and nobody else was changed. If it has ended meanwhile, the change may
-have met a newborn thread with its number, some microseconds old: `Pinned.stranger` tells, and the caller gives that one
-what it was born with, which is what its parent has.
+have met a newborn thread with its number, some microseconds old: the caller gives that one what it was born with, which
+is what its parent has (`Pinned.parent_of_stranger`).
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ MOST_CGROUPS = 1000
 V1_CONTROLLER = "cpu"
 _ADOPTS = 1
 """The machine's first process becomes the parent of those whose own has ended, however it is scheduled itself."""
+_ROUNDS = 20
+"""How often the threads of a container are listed: new ones may have started meanwhile."""
 _LONGEST = 1 << 16
 _LONGEST_LIST = 1 << 20
 
@@ -59,6 +61,15 @@ class ContainerThreads:
         for folder in _folders(_folder(group)) if group else ():
             found += _numbers(f"{folder}/{name}")
         return found
+
+    def others(self, cgroup: str, known: Collection[int]) -> Iterator[list[int]]:
+        """Yield the threads of *cgroup* that are not *known*, then those that have started meanwhile, and so on."""
+        seen = {*known}
+        for _ in range(_ROUNDS):
+            if not (new := [number for number in self.numbers(cgroup) if number not in seen]):
+                break
+            seen.update(new)
+            yield new
 
     @contextmanager
     def pinned(self, number: int, cgroup: str) -> Iterator["Pinned | None"]:
@@ -123,17 +134,18 @@ class Pinned:
         except OSError:  # ESRCH or ENOENT: it has ended
             return False
 
-    def stranger(self) -> Family | None:
-        """Return the family of the thread that has its number now, if it has ended and the other is no container's.
+    def parent_of_stranger(self) -> int | None:
+        """Return who has started the thread that has its number now, if it has ended and the other is no container's.
 
-        None as well if that one is in the same container: it is to have what the others have.
+        0 if that is unknown. None as well if the other is in the same container: it is to have what all there have.
         """
         try:
             _read("cgroup", self.folder)
         except OSError:
             family = self.threads.family(self.number)
             below = self.group.below if self.group else ""
-            return family if family and not self.threads.is_in(self.number, below) else None
+            if family and not self.threads.is_in(self.number, below):
+                return family.parent if family.process == self.number else family.process
         return None
 
 

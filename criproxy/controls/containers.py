@@ -63,7 +63,8 @@ class Containers:
     def __init__(self, parts: Sequence[Part], journal: Journal, came_back: Callable[[], None]) -> None:
         self._callers = [_Caller(part, Lane(part.name, came_back)) for part in parts]
         self._journal, self._disk = journal, Lane("journal", came_back)
-        self._problem = ""
+        self.problem = ""
+        """Why something is not applied, or not forgotten: it could not be stored; empty if all is."""
         self._layout: Desired | None = None
         self._wanted: Mapping[str, ContainerControls] = journal.containers
         self._machine: dict[str, Any] = {}
@@ -74,15 +75,10 @@ class Containers:
         """How often a part has repaired something."""
         return sum(caller.part.drift for caller in self._callers)
 
-    @property
-    def waits_for_disk(self) -> bool:
-        """Whether something is not applied, or not forgotten, because it could not be stored."""
-        return bool(self._problem)
-
     def troubles(self) -> Iterator[Trouble]:
         """Yield what could not be applied."""
-        if self._problem:
-            yield Trouble(what="journal", text=self._problem)
+        if self.problem:
+            yield Trouble(what="journal", text=self.problem)
         for caller in self._callers:
             for key, texts in caller.troubles.items():
                 yield from (Trouble(what="rdt" if key == CLASSES else key, text=text) for text in texts)
@@ -91,7 +87,7 @@ class Containers:
 
     async def apply(self, desired: Desired, *, look: bool) -> None:
         """Bring all containers to what is desired; without *look*, only those that have changed or failed."""
-        stored, wanted, self._problem = self._journal.containers, desired.containers, ""
+        stored, wanted, self.problem = self._journal.containers, desired.containers, ""
         self._wanted = wanted
         differing = changed_keys(stored, wanted)
         changed = {key: wanted[key] for key in differing if key in wanted and stored.get(key) != wanted[key]}
@@ -102,11 +98,8 @@ class Containers:
         classes = look or without != self._layout
         self._layout = without
         looked = stored if look else gone
-        missing = set[str]().union(
-            *await asyncio.gather(
-                *(self._call(each, desired, changed, stored, looked, classes=classes) for each in self._callers)
-            )
-        )
+        calls = (self._call(each, desired, changed, stored, looked, classes=classes) for each in self._callers)
+        missing = set[str]().union(*await asyncio.gather(*calls))
         finished = [key for key in gone if key not in missing]
         replaced = [key for key, each in changed.items() if merged(each, stored.get(key)) != each]
         ended = {key: changed[key] for key in replaced if key not in missing}
@@ -168,9 +161,8 @@ class Containers:
         found: dict[str, Any] = {}
         for caller in self._callers:
             results = await caller.lane.run([("machine", caller.part.machine)])
-            found |= {
-                key: each for result in results.values() if isinstance(result, Mapping) for key, each in result.items()
-            }
+            for result in results.values():
+                found |= result if isinstance(result, Mapping) else {}
         self._machine, self._machine_until_s = found, monotonic() + MACHINE_S
         return found
 
@@ -184,7 +176,7 @@ class Containers:
         results = await self._disk.run([(name, partial(self._journal.keep_containers, containers, [*gone]))])
         error = results.get(name, TimeoutError("it has not answered in time"))
         if isinstance(error, Exception):
-            self._problem = f"what is applied to containers cannot be stored in {name}: {reason_of(error)}"
+            self.problem = f"what is applied to containers cannot be stored in {name}: {reason_of(error)}"
             return False
         return True
 

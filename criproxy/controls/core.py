@@ -17,7 +17,7 @@ from criproxy.controls.lane import Lane, Passes
 from criproxy.controls.machine.facts import CPUS, Facts, cpus_of
 from criproxy.controls.machine.files import ControlledFiles
 from criproxy.controls.machine.irqbalance import Banned, IrqbalanceFiles, unreachable
-from criproxy.controls.machine.kernel import Files, KernelFiles, Value
+from criproxy.controls.machine.kernel import KernelFiles, Value
 from criproxy.controls.machine.layout import Layout, layout, needed_cpus, needs_uncore
 from criproxy.controls.parts import Part
 from criproxy.controls.protocol import Changes, parse_apply
@@ -49,7 +49,9 @@ class Controls:
         kernel: reads and writes the files of the machine.
     """
 
-    def __init__(self, host_root: Path, journal: Journal, parts: tuple[Part, ...], kernel: Files | None = None) -> None:
+    def __init__(
+        self, host_root: Path, journal: Journal, parts: tuple[Part, ...], kernel: KernelFiles | None = None
+    ) -> None:
         self.layout_passes = Passes(self._apply_layout)
         self.container_passes = Passes(self._apply_containers)
         self._root = host_root
@@ -129,7 +131,7 @@ class Controls:
         troubles = [*islice(self._all_troubles(), 10 * MOST_TROUBLES)]
         return ControlsAnswer(
             generation=self._generation,
-            pending=self.container_passes.pending or self.layout_passes.pending or self._containers.waits_for_disk,
+            pending=self.container_passes.pending or self.layout_passes.pending or bool(self._containers.problem),
             troubles=tuple(troubles[:MOST_TROUBLES]),
             troubles_left_out=max(0, len(troubles) - MOST_TROUBLES),
             drift=self._files.drift + self._containers.drift,
@@ -173,9 +175,8 @@ class Controls:
     async def _apply_layout(self, look: bool) -> None:
         if (desired := self._desired) is None:
             return
-        machine = await self._facts.machine(
-            needed_cpus(desired), uncore=needs_uncore(desired), irqs=desired.irqs is not None
-        )
+        cpus, uncore = needed_cpus(desired), needs_uncore(desired)
+        machine = await self._facts.machine(cpus, uncore=uncore, irqs=desired.irqs is not None)
         found = await asyncio.to_thread(layout, desired, machine)
         await self._add_irqbalance(desired, found, look=look)
         self._troubles = found.troubles

@@ -14,28 +14,24 @@ from typing import Any
 
 from criproxy.controls.journal import Journal
 from criproxy.controls.machine.kernel import read, write
+from criproxy.controls.parts import Part
 from criproxy.errors import reason_of
 from criproxy.host.cgroup import group_at
 from criproxy.host.files import number_of
-from criproxy.model.controls import ContainerControls, Desired
+from criproxy.model.controls import ContainerControls
 
 BURST, QUOTA = "cpu.cfs_burst_us", "cpu.cfs_quota_us"
 
 
-class CpuBurst:
-    """Sets the CPU burst of containers; a `criproxy.controls.parts.Part`."""
+class CpuBurst(Part):
+    """Sets the CPU burst of containers."""
 
     name, field = "CPU burst", "burst_us"
 
     def __init__(self, host_root: Path, journal: Journal) -> None:
-        self.drift = 0
         self._root, self._journal = host_root, journal
         self._set: dict[str, int] = {}
         """Id → what was set last, by this run."""
-
-    def configure(self, desired: Desired) -> list[str]:
-        """Nothing: everything is about containers."""
-        return []
 
     def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
         """Set the burst, or what was there before it."""
@@ -57,10 +53,6 @@ class CpuBurst:
         if controls.burst_us is None:
             return []
         return self._write(id, controls.cgroup, controls.burst_us)
-
-    def put_back(self) -> list[str]:
-        """Nothing: everything is about containers."""
-        return []
 
     def machine(self) -> Mapping[str, Any]:
         """Return whether this service can set it."""

@@ -8,10 +8,14 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from criproxy.controls.block_io import BlockIoLimits
 from criproxy.controls.core import Controls
+from criproxy.controls.cpu_burst import CpuBurst
 from criproxy.controls.journal import Journal
-from criproxy.controls.parts import all_parts
+from criproxy.controls.parts import Part
 from criproxy.controls.protocol import LONGEST_REQUEST_BYTES
+from criproxy.controls.resctrl.part import RdtClasses
+from criproxy.controls.scheduling.threads import ThreadScheduling
 from criproxy.errors import CriproxyError
 from criproxy.process.control_socket import ControlServer
 from criproxy.process.log import LineWriter, structlog
@@ -60,8 +64,7 @@ def put_back(options: ControlsOptions) -> None:
     """
 
     async def work() -> None:
-        journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
-        controls = Controls(options.host_root, journal, all_parts(options.host_root, journal))
+        controls = await _controls(options)
         try:
             async with asyncio.timeout(PUT_BACK_S):
                 await controls.put_back()
@@ -71,10 +74,21 @@ def put_back(options: ControlsOptions) -> None:
             texts = [f"{trouble.what}: {trouble.text}" for trouble in controls.answer().troubles]
             raise CriproxyError("\n".join(["not all was put back:", *texts]))
 
-    if not (options.state_dir / LOCK).parent.is_dir():
+    if not options.state_dir.is_dir():
         return  # it has never run
     with locked(options.state_dir), asyncio.Runner() as runner:
         runner.run(work())
+
+
+def all_parts(host_root: Path, journal: Journal) -> tuple[Part, ...]:
+    """Return all parts, for a machine with its files below *host_root*; *journal* has what was there before."""
+    scheduling, rdt = ThreadScheduling(host_root), RdtClasses(host_root, journal)
+    return scheduling, rdt, BlockIoLimits(host_root, journal), CpuBurst(host_root, journal)
+
+
+async def _controls(options: ControlsOptions) -> Controls:
+    journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
+    return Controls(options.host_root, journal, all_parts(options.host_root, journal))
 
 
 @contextmanager
@@ -115,8 +129,7 @@ class Service:
             self._program.start(stack)
             stack.push_async_callback(tasks.stop)
             tasks.watch_callbacks()
-            journal = await asyncio.to_thread(Journal.open, options.state_dir, options.host_root)
-            self._controls = controls = Controls(options.host_root, journal, all_parts(options.host_root, journal))
+            self._controls = controls = await _controls(options)
             commands = {"apply": controls.apply, "status": controls.status}
             server = ControlServer(
                 commands,
@@ -143,15 +156,12 @@ class Service:
             return ""
         answer = self._controls.answer()
         texts = [f"{trouble.what}: {trouble.text}" for trouble in answer.troubles]
-        self._log_troubles(texts)
+        for text in texts:
+            if text not in self._said:
+                log.warning("not applied", trouble=text)
+        self._said = {*texts}
         if not answer.generation:
             return "waits for the daemon"
         if not texts:
             return "applies what the daemon wants"
         return f"{len(texts) + answer.troubles_left_out} troubles, such as: {texts[0]}"
-
-    def _log_troubles(self, texts: list[str]) -> None:
-        for text in texts:
-            if text not in self._said:
-                log.warning("not applied", trouble=text)
-        self._said = {*texts}

@@ -24,7 +24,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from criproxy.controls.journal import Journal
-from criproxy.controls.parts import all_parts
+from criproxy.controls.serve import all_parts
 from criproxy.model.controls import BlockIo, ContainerControls, Scheduling, Throttle
 
 print(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0])

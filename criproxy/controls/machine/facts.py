@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.controls.lane import Lane
-from criproxy.controls.machine.kernel import Files
+from criproxy.controls.machine.kernel import KernelFiles
 from criproxy.host.files import entries, number_of
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 
@@ -81,7 +81,7 @@ class Facts:
         kernel: reads them.
     """
 
-    def __init__(self, host_root: Path, lane: Lane, kernel: Files) -> None:
+    def __init__(self, host_root: Path, lane: Lane, kernel: KernelFiles) -> None:
         self.problems: list[str] = []
         """What could not be read, as sentences."""
         self._root = str(host_root).rstrip("/")
@@ -149,11 +149,8 @@ class Facts:
         """Return the uncore domains; where the kernel has those of newer machines, these only."""
         top = f"{self._root}/{CPUS}/intel_uncore_frequency"
         names = entries(top)
-        newer = [
-            Uncore(f"{top}/{each}", self._number(f"{top}/{each}/package_id"), None)
-            for each in names
-            if _UNCORE.fullmatch(each)
-        ]
+        domains = filter(_UNCORE.fullmatch, names)
+        newer = [Uncore(f"{top}/{each}", self._number(f"{top}/{each}/package_id"), None) for each in domains]
         dies = ((each, _DIE.fullmatch(each)) for each in names)
         older = [Uncore(f"{top}/{each}", int(found[1]), int(found[2])) for each, found in dies if found]
         return tuple(newer or older)
@@ -169,7 +166,7 @@ class Facts:
         if numbers == self._irqs.keys() and self._looks % _ALL_NAMES_EVERY:
             self._looks += 1
             return
-        text = (await self._lane.run([(names, partial(_whole, names))])).get(names)
+        text = (await self._lane.run([(names, partial(Path(names).read_text, errors="replace"))])).get(names)
         if isinstance(text, Exception):
             self.problems.append(f"cannot read {names}: {text}")
         if isinstance(text, str):
@@ -210,7 +207,3 @@ def cpus_of(text: str) -> CpuSet | None:
 
 def _numbers(folder: str) -> CpuSet:
     return frozenset(int(each.name) for each in Path(folder).iterdir() if each.name.isdigit())
-
-
-def _whole(path: str) -> str:
-    return Path(path).read_text(errors="replace")

@@ -10,7 +10,7 @@ from typing import Any
 
 from criproxy.controls.journal import BEFORE, Journal
 from criproxy.controls.lane import Lane
-from criproxy.controls.machine.kernel import Files, Value
+from criproxy.controls.machine.kernel import KernelFiles, Value
 from criproxy.errors import reason_of
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 3600.0
@@ -64,7 +64,7 @@ class ControlledFiles:
         kernel: reads and writes them.
     """
 
-    def __init__(self, lane: Lane, journal: Journal, kernel: Files) -> None:
+    def __init__(self, lane: Lane, journal: Journal, kernel: KernelFiles) -> None:
         self.problems: dict[str, str] = {}
         """Path → what is wrong with it, as a sentence."""
         self.immovable: set[str] = set()

@@ -15,7 +15,7 @@ from os import getegid, geteuid, getpid
 from pathlib import Path
 from time import monotonic
 
-from criproxy.controls.machine.kernel import Files, mask_cpus
+from criproxy.controls.machine.kernel import KernelFiles, Value, mask_cpus
 from criproxy.host.files import entries, read_text
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
@@ -31,13 +31,11 @@ _FOUND = re.compile(r"cpus ([\d,-]*) irqs ([\d,]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Banned:
+class Banned(Value):
     """What irqbalance shall leave alone, and what it left alone before."""
 
     cpus: CpuSet
     irqs: frozenset[int]
-    immovable_errnos: tuple[int, ...] = ()
-    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return both."""
@@ -48,12 +46,8 @@ class Banned:
         cpus, irqs = _parsed(found)
         return cpus == self.cpus and irqs >= self.irqs
 
-    def accepts(self, shown: str) -> bool:
-        """Whether all is banned."""
-        return self.holds(shown)
 
-
-class IrqbalanceFiles:
+class IrqbalanceFiles(KernelFiles):
     """Files, with irqbalance as one of them.
 
     Args:
@@ -61,7 +55,7 @@ class IrqbalanceFiles:
         files: reads and writes all others.
     """
 
-    def __init__(self, host_root: Path, files: Files) -> None:
+    def __init__(self, host_root: Path, files: KernelFiles) -> None:
         self.path = f"{str(host_root).rstrip('/')}/{PLACE}"
         self._files = files
         self._told: tuple[str, str, float] = ("", "", 0.0)

@@ -3,8 +3,8 @@
 import errno
 import os
 import stat
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
@@ -38,65 +38,47 @@ def write(path: str, text: str) -> None:
         os.close(fd)
 
 
-class Files(Protocol):
-    """Reads and writes: the kernel's files, or a model of them."""
+class KernelFiles:
+    """The kernel's own files; models of them are derived from it."""
 
     def read(self, path: str) -> str:
         """Return the content without the white space around it; raises OSError."""
-        ...
-
-    def write(self, path: str, text: str) -> None:
-        """Write *text* at once; raises OSError."""
-        ...
-
-
-class KernelFiles:
-    """The kernel's own."""
-
-    def read(self, path: str) -> str:
-        """Return the content."""
         return read(path)
 
     def write(self, path: str, text: str) -> None:
-        """Write *text*."""
+        """Write *text* at once; raises OSError."""
         write(path, text)
 
 
-class Value(Protocol):
+class Value(ABC):
     """What a file shall have."""
 
-    @property
-    def immovable_errnos(self) -> tuple[int, ...]:
-        """The errors by which the kernel says that nobody can change this file, which is no trouble."""
-        ...
+    __slots__ = ()
+    immovable_errnos: tuple[int, ...] = ()
+    """The errors by which the kernel says that nobody can change this file, which is no trouble."""
+    is_passive = False
+    """Whether the file is not written, and only has what it had put back afterwards: the kernel changes it."""
 
-    @property
-    def is_passive(self) -> bool:
-        """Whether the file is not written, and only has what it had put back afterwards: the kernel changes it."""
-        ...
-
+    @abstractmethod
     def content(self, original: str) -> str:
         """Return what to write, where the file had *original* before."""
-        ...
 
+    @abstractmethod
     def holds(self, found: str) -> bool:
         """Whether a file that others have changed to *found* needs no repair."""
-        ...
 
     def accepts(self, shown: str) -> bool:
         """Whether the kernel may show *shown* after the write."""
-        ...
+        return self.holds(shown)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Value):
     """One word or number."""
 
     text: str
     loose: bool = False
     """Whether the kernel may show something else than was written: a word for a number."""
-    immovable_errnos: tuple[int, ...] = ()
-    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return the text."""
@@ -111,12 +93,10 @@ class Text:
         return self.loose or self.holds(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
+class Companion(Value):
     """What the kernel changes with another file: the preference, with the governor."""
 
-    immovable_errnos: tuple[int, ...] = ()
-    is_passive: bool = True
+    is_passive = True
 
     def content(self, original: str) -> str:
         """Return what it had."""
@@ -126,13 +106,9 @@ class Companion:
         """Whatever it is."""
         return True
 
-    def accepts(self, shown: str) -> bool:
-        """Whatever it is."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
-class Affinity:
+class Affinity(Value):
     """CPUs to which interrupts may go: of those that the file had, the ones in *cpus*; if there are none, all these.
 
     Drivers and administrators give each queue of a device a CPU of its own: that stays wherever it can. irqbalance
@@ -144,31 +120,25 @@ class Affinity:
     """Whether the file has a hexadecimal mask instead of a list."""
     immovable_errnos: tuple[int, ...] = (errno.EIO, errno.EPERM)
     """What older and newer kernels answer for managed interrupts, such as those of the queues of disks."""
-    is_passive: bool = False
 
     def content(self, original: str) -> str:
         """Return the CPUs as the file has them."""
         before = self._parsed(original)
         cpus = (before & self.cpus) or self.cpus
-        return original if cpus == before else self._formatted(cpus)
+        if cpus == before:
+            return original
+        return cpus_mask(cpus) if self.mask else format_cpuset(cpus)
 
     def holds(self, found: str) -> bool:
         """Whether no other CPU is in it."""
         cpus = self._parsed(found)
         return bool(cpus) and cpus <= self.cpus
 
-    def accepts(self, shown: str) -> bool:
-        """Whether no other CPU is in it."""
-        return self.holds(shown)
-
     def _parsed(self, text: str) -> CpuSet:
         try:
             return mask_cpus(text) if self.mask else parse_cpuset(text)
         except ValueError:
             return frozenset()
-
-    def _formatted(self, cpus: CpuSet) -> str:
-        return cpus_mask(cpus) if self.mask else format_cpuset(cpus)
 
 
 def mask_cpus(text: str) -> CpuSet:

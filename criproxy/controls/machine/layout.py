@@ -48,8 +48,9 @@ def layout(desired: Desired, machine: Machine) -> Layout:
     """Return the files of everything that is not a container's."""
     found = Layout()
     classes = [*_classes(desired)]
-    found.troubles += [Trouble(what="cpus", text=text) for text in _invalid(desired)]
-    for one, cpus in _policies(classes, machine, found.troubles):
+    for text in _invalid(desired):
+        _add(found, text)
+    for one, cpus in _policies(classes, machine, found):
         _frequencies(one, cpus, machine.cpus[min(cpus)], found)
     for one in classes:
         _idle_states(one, machine, found)
@@ -79,7 +80,7 @@ def _invalid(desired: Desired) -> Iterator[str]:
 # ---------------------------------------------------------------- frequencies
 
 
-def _policies(classes: Sequence[_Class], machine: Machine, troubles: list[Trouble]) -> Iterator[tuple[_Class, CpuSet]]:
+def _policies(classes: Sequence[_Class], machine: Machine, found: Layout) -> Iterator[tuple[_Class, CpuSet]]:
     """Yield the class of each frequency policy, with the CPUs that share it.
 
     Of several classes, the one with the highest frequencies counts, as it does in the hardware.
@@ -91,21 +92,18 @@ def _policies(classes: Sequence[_Class], machine: Machine, troubles: list[Troubl
             if policy := machine.cpus[cpu].policy:
                 of_policy.setdefault(policy, {})[one.name] = one
         if without := frozenset(cpu for cpu in known if not machine.cpus[cpu].policy):
-            text = (
-                f"class {one.name}, {numbered('CPU', without)}: the kernel has no frequencies there (no cpufreq driver)"
-            )
-            troubles.append(Trouble(what="cpus", text=text))
-    for policy, found in sorted(of_policy.items()):
+            why = "the kernel has no frequencies there (no cpufreq driver)"
+            _add(found, f"class {one.name}, {numbered('CPU', without)}: {why}")
+    for policy, own in sorted(of_policy.items()):
         cpus = frozenset(cpu for cpu, facts in machine.cpus.items() if facts.policy == policy)
-        shared = machine.cpus[min(cpus)].policy_cpus | cpus
         facts = machine.cpus[min(cpus)]
-        first, *others = sorted(found.values(), key=lambda each: _highest(each.tuning, facts), reverse=True)
+        shared = facts.policy_cpus | cpus
+        first, *others = sorted(own.values(), key=lambda each: _highest(each.tuning, facts), reverse=True)
+        text = f"{numbered('CPU', shared)} share one frequency"
         if others:
-            text = f"{numbered('CPU', shared)} share one frequency, and have the classes {', '.join(sorted(found))}"
-            troubles.append(Trouble(what="cpus", text=f"{text}: that of {first.name} is set"))
+            _add(found, f"{text}, and have the classes {', '.join(sorted(own))}: that of {first.name} is set")
         elif strangers := shared - first.cpus:
-            text = f"{numbered('CPU', shared)} share one frequency: that of class {first.name} is also set for"
-            troubles.append(Trouble(what="cpus", text=f"{text} {format_cpuset(strangers)}"))
+            _add(found, f"{text}: that of class {first.name} is also set for {format_cpuset(strangers)}")
         yield first, cpus
 
 
@@ -200,9 +198,8 @@ def _idle_states(one: _Class, machine: Machine, found: Layout) -> None:
     for name, cpus in sorted(missing.items()):
         states = machine.cpus[min(cpus)].states
         there = f"it has {', '.join(state.name for state in states)}" if states else "it has none"
-        _add(
-            found, f"class {one.name}, {numbered('CPU', frozenset(cpus))}: there is no idle state {name!r:.40}; {there}"
-        )
+        where = f"class {one.name}, {numbered('CPU', frozenset(cpus))}"
+        _add(found, f"{where}: there is no idle state {name!r:.40}; {there}")
 
 
 # ---------------------------------------------------------------- interrupts

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from criproxy.controls.machine.kernel import KernelFiles
 from criproxy.errors import reason_of
@@ -27,35 +26,15 @@ _SHOWN = 5
 _LONGEST_NAME = 200
 
 
-class GroupFiles(Protocol):
-    """What is done with files and groups: the kernel's own, or those of a model of it."""
-
-    def read(self, path: str) -> str:
-        """Return the content without the white space around it; raises OSError."""
-        ...
-
-    def write(self, path: str, text: str) -> None:
-        """Write *text* at once; raises OSError."""
-        ...
+class KernelGroups(KernelFiles):
+    """The kernel's own files and groups; a model of them is derived from it."""
 
     def make(self, path: str) -> None:
         """Make a group; raises OSError."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a group; its tasks go to the root group. Raises OSError."""
-        ...
-
-
-class KernelGroups(KernelFiles):
-    """The kernel's own."""
-
-    def make(self, path: str) -> None:
-        """Make a group."""
         os.mkdir(path)  # noqa: PTH102 (as the others)
 
     def remove(self, path: str) -> None:
-        """Remove a group."""
+        """Remove a group; its tasks go to the root group. Raises OSError."""
         os.rmdir(path)  # noqa: PTH106 (as the others)
 
 
@@ -73,7 +52,7 @@ class Groups:
         files: reads and writes.
     """
 
-    def __init__(self, mount: Path, state_dir: Path, boot: str, files: GroupFiles) -> None:
+    def __init__(self, mount: Path, state_dir: Path, boot: str, files: KernelGroups) -> None:
         self.mount, self._state_dir, self._boot, self._files = mount, state_dir, boot, files
         self._shown: dict[str, tuple[Schemata, Schemata]] = {}
         """Class → what was written last, and what the kernel has shown then: it may round."""

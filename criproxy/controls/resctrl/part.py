@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from criproxy.controls.container_threads import ContainerThreads, Family
+from criproxy.controls.container_threads import ContainerThreads
 from criproxy.controls.journal import Journal
-from criproxy.controls.resctrl.groups import GroupError, GroupFiles, Groups, KernelGroups
+from criproxy.controls.parts import Part
+from criproxy.controls.resctrl.groups import GroupError, Groups, KernelGroups
 from criproxy.errors import CriproxyError
 from criproxy.host.resctrl import find_resctrl, read_resctrl
 from criproxy.model.controls import ContainerControls, Desired, Rdt
@@ -21,12 +22,10 @@ MOST_AT_ONCE = 2000
 """Threads of a container that one call moves; the next look goes on with the others."""
 _FAILURES = 3
 """After so many threads that resctrl does not take, a call does not try the others."""
-_ROUNDS = 20
-"""How often the threads are listed when a class is applied: new ones may have started meanwhile."""
 
 
-class RdtClasses:
-    """Puts containers into control groups; a `criproxy.controls.parts.Part`.
+class RdtClasses(Part):
+    """Puts containers into control groups.
 
     Args:
         host_root: where the machine's files are.
@@ -36,8 +35,7 @@ class RdtClasses:
 
     name, field = "RDT", "rdt_class"
 
-    def __init__(self, host_root: Path, journal: Journal, files: GroupFiles | None = None) -> None:
-        self.drift = 0
+    def __init__(self, host_root: Path, journal: Journal, files: KernelGroups | None = None) -> None:
         self._root, self._journal, self._files = host_root, journal, files or KernelGroups()
         self._threads = ContainerThreads(host_root)
         self._groups: Groups | None = None
@@ -77,12 +75,7 @@ class RdtClasses:
         self._stale = frozenset()
         if not (groups := self._found_groups()):
             return []
-        troubles = [*_removed(groups, groups.ours())]
-        try:
-            groups.restore_root()
-        except GroupError as error:
-            troubles.append(str(error))
-        return troubles
+        return [*_removed(groups, groups.ours()), *_root_restored(groups)]
 
     def machine(self) -> Mapping[str, Any]:
         """Return what can be divided, and into how many groups; or what is missing."""
@@ -112,13 +105,7 @@ class RdtClasses:
         full = {name for name in old if groups.tasks(groups.path(name))}
         now = [name for name in old if name not in full or name in self._stale]
         self._stale = frozenset(full - {*now})
-        troubles = [*_removed(groups, now)]
-        if ROOT_CLASS not in names:
-            try:
-                groups.restore_root()
-            except GroupError as error:
-                troubles.append(str(error))
-        return troubles
+        return [*_removed(groups, now), *(() if ROOT_CLASS in names else _root_restored(groups))]
 
     def _ensure(self, groups: Groups, rdt: Rdt, machine: Resctrl) -> list[str]:
         resolved = resolve(rdt, machine)
@@ -215,12 +202,10 @@ class _Move:
 
         With *every*, also more than `MOST_AT_ONCE`: no look goes on with the others.
         """
-        tried, moved = {*left_out}, set[int]()
-        for _ in range(_ROUNDS):
-            new = [number for number in self._threads.numbers(self._cgroup) if number not in tried]
-            if not new or self.troubles:
+        moved = set[int]()
+        for new in self._threads.others(self._cgroup, left_out):
+            if self.troubles:
                 break
-            tried.update(new)
             moved |= self.these(new[: None if every else MOST_AT_ONCE])
         return moved
 
@@ -246,13 +231,12 @@ class _Move:
                 try:
                     self._groups.move(number, self._group)
                 finally:
-                    if family := thread.stranger():
-                        self._give_back(number, family)
+                    if (parent := thread.parent_of_stranger()) is not None:
+                        self._give_back(number, parent)
             return thread is not None
 
-    def _give_back(self, number: int, family: Family) -> None:
+    def _give_back(self, number: int, parent: int) -> None:
         """Put a thread of somebody else, born a moment ago, into the group of its parent, where it was born."""
-        parent = family.parent if family.process == number else family.process
         if number in self._groups.tasks(self._group):
             self._groups.move(number, self._groups.group_of(parent, self._threads.proc))
 
@@ -264,3 +248,11 @@ def _removed(groups: Groups, names: Iterable[str]) -> Iterator[str]:
             groups.remove(name)
         except GroupError as error:
             yield str(error)
+
+
+def _root_restored(groups: Groups) -> Iterator[str]:
+    """Put back what the root group had; yield what resctrl has against it."""
+    try:
+        groups.restore_root()
+    except GroupError as error:
+        yield str(error)

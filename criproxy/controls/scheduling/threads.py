@@ -13,13 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from criproxy.controls.container_threads import ContainerThreads, Family, Pinned
+from criproxy.controls.container_threads import ContainerThreads, Pinned
+from criproxy.controls.parts import Part
 from criproxy.controls.scheduling.calls import POLICY, Attributes, read, steps
 from criproxy.controls.scheduling.goal import goal, only_roots, text_of
 from criproxy.errors import reason_of
 from criproxy.host.files import read_number
 from criproxy.host.scheduler import read_scheduler
-from criproxy.model.controls import ContainerControls, Desired, Scheduling
+from criproxy.model.controls import ContainerControls, Scheduling
 
 MOST_AT_ONCE = 2000
 """Threads of a container that one call looks at; the next look goes on with the others."""
@@ -27,28 +28,21 @@ SAMPLE = 2
 """Threads known to be as they should be that a look reads; if one of them has been changed, it reads the others."""
 REFUSALS = 3
 """When the kernel has refused so many threads, it is not asked for the others."""
-_ROUNDS = 20
-"""How often the threads are listed when a class is applied: new ones may have started meanwhile."""
 _NOTHING = Scheduling()
 
 
-class ThreadScheduling:
-    """Schedules the threads of containers; a `criproxy.controls.parts.Part`."""
+class ThreadScheduling(Part):
+    """Schedules the threads of containers."""
 
     name, field = "scheduling", "scheduling"
 
     def __init__(self, host_root: Path) -> None:
-        self.drift = 0
         self._root = host_root
         self._threads = ContainerThreads(host_root)
         self._known: dict[str, list[int]] = {}
         """Id → the threads that are as they should be, the one that was read longest ago first."""
         self._refused: dict[str, Mapping[str, OSError]] = {}
         """Id → what the kernel has refused, and how."""
-
-    def configure(self, desired: Desired) -> list[str]:
-        """Nothing: everything is about containers."""
-        return []
 
     def apply(self, id: str, controls: ContainerControls, before: ContainerControls | None) -> list[str]:
         """Set all threads; what only *before* has set gets back what it was when the container started."""
@@ -57,8 +51,7 @@ class ThreadScheduling:
             return self.forget(id, before) if before else []
         self._put_back_replaced(before)
         work = _Pass(self._threads, controls.cgroup, controls.scheduling, old)
-        known = work.set_all()
-        self._known[id], self._refused[id] = known, work.refused
+        self._known[id], self._refused[id] = work.set_all(), work.refused
         return self._troubles(work)
 
     def forget(self, id: str, before: ContainerControls) -> list[str]:
@@ -96,10 +89,6 @@ class ThreadScheduling:
         self._known[id] = [*known[some:], *again, *work.set(sorted(new))]
         self._refused[id] = work.refused
         return self._troubles(work)
-
-    def put_back(self) -> list[str]:
-        """Nothing: everything is about containers."""
-        return []
 
     def machine(self) -> Mapping[str, Any]:
         """Return whether containers may have real-time policies."""
@@ -141,12 +130,8 @@ class _Pass:
 
         With *every*, also more than `MOST_AT_ONCE`: no look goes on with the others.
         """
-        fine, tried = self.set(self.there, every=every), {*self.there}
-        for _ in range(_ROUNDS - 1):
-            self.there = self._threads.numbers(self.cgroup)
-            if not (new := [number for number in self.there if number not in tried]):
-                break
-            tried.update(new)
+        fine = self.set(self.there, every=every)
+        for new in self._threads.others(self.cgroup, self.there):
             fine += self.set(new, every=every)
         return fine
 
@@ -197,8 +182,8 @@ class _Pass:
                 else:
                     self.changed += 1
         finally:
-            if family := thread.stranger():
-                _give_back(thread.number, wanted, family)
+            if (parent := thread.parent_of_stranger()) is not None:
+                _give_back(thread.number, wanted, parent)
 
     def _steps(self, number: int, now: Attributes) -> Mapping[str, Callable[[], None]]:
         found = steps(number, now, self._goal(number, now))
@@ -229,9 +214,8 @@ def _attributes_of(process: int) -> Attributes:
         return Attributes()
 
 
-def _give_back(number: int, wrong: Attributes, family: Family) -> None:
+def _give_back(number: int, wrong: Attributes, parent: int) -> None:
     """Give a thread of somebody else, born a moment ago, what it was born with, if it has what it was not to get."""
-    parent = family.parent if family.process == number else family.process
     with suppress(OSError):  # it has ended as well
         if (now := read(number)) == wrong:
             for call in steps(number, now, _attributes_of(parent)).values():

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from criproxy.controls.machine.kernel import KernelFiles
+from criproxy.controls.resctrl.groups import KernelGroups
 from tests.controls.trees import Tree
 
 MOUNT = "sys/fs/resctrl"
@@ -17,7 +17,7 @@ L3 = {"cbm_mask": "fffff", "min_cbm_bits": "1", "num_closids": "4"}
 MB = {"min_bandwidth": "10", "bandwidth_gran": "10", "num_closids": "4"}
 
 
-class ResctrlModel(KernelFiles):
+class ResctrlModel(KernelGroups):
     """The machine, with two caches of level 3.
 
     Args:

@@ -465,12 +465,12 @@ def test_a_pinned_thread_is_never_another_one(cgroup: Cgroup) -> None:
         stranger = outsider(first.pid)
         try:
             assert not thread.is_inside()
-            assert thread.stranger()
+            assert thread.parent_of_stranger() == os.getpid()
             for folder in cgroup.folders:
                 with suppress(OSError):
                     (folder / "cgroup.procs").write_text(str(stranger.pid))
             assert not thread.is_inside()
-            assert thread.stranger() is None
+            assert thread.parent_of_stranger() is None
         finally:
             stranger.kill()
             stranger.wait()
