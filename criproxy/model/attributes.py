@@ -100,10 +100,6 @@ def _write_quota(resources: Any, lifted: bool, container: Container) -> None:  #
         resources.cpu_period = asked.period_us
 
 
-def _quota_change(old: bool | None, lifted: bool) -> str:
-    return "" if old is None else "without CFS quota" if lifted else "with a CFS quota"
-
-
 QUOTA: Attribute[bool] = Attribute(
     name="lifted",
     noun="CFS quota",
@@ -115,7 +111,7 @@ QUOTA: Attribute[bool] = Attribute(
     create=_lift,
     update=_write_quota,
     reported=lambda resources: resources.cpu_quota < 0 if resources.cpu_quota else None,
-    change=_quota_change,
+    change=lambda old, lifted: "" if old is None else "without CFS quota" if lifted else "with a CFS quota",
     plain=int,
     from_plain=bool,
 )
@@ -239,9 +235,9 @@ def readable(grant: Grant) -> tuple[Attribute[Any], ...]:
 
 def to_read(grant: Grant | None) -> tuple[Attribute[Any], ...]:
     """Return what to read of a container with *grant*, to know all that `Applied` says about it."""
-    return (
-        (*STORED, *(each for each in readable(grant) if each in FILES)) if grant and grant.controls.values else STORED
-    )
+    if grant is None or not grant.controls.values:
+        return STORED
+    return (*STORED, *(each for each in readable(grant) if each in FILES))
 
 
 def _natural(grant: Grant) -> list[Attribute[str]]:

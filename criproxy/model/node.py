@@ -380,9 +380,7 @@ def places_of(node: Node) -> Places:
     held = ((node.containers[key], grant) for key, grant in node.grants.items() if key in node.containers)
     return {
         each.life: Place(
-            grant,
-            each.cpu_milli,
-            Wish(cpu_limit_milli=each.cpu_limit_milli, desired=each.desired, missed=each.missed),
+            grant, each.cpu_milli, Wish(cpu_limit_milli=each.cpu_limit_milli, desired=each.desired, missed=each.missed)
         )
         for each, grant in held
     }

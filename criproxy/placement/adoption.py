@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from criproxy.model.attributes import as_granted
 from criproxy.model.controls import Controls
 from criproxy.model.cpuset import CpuSet, numbered
-from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant, Reason
-from criproxy.model.machine.topology import Topology
+from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Reason
 from criproxy.model.node import Node, without
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Miss
@@ -41,7 +40,7 @@ class _Adopted:
     has: CpuSet
     """Those of its CPUs that pods may use; empty if unknown."""
     mems: CpuSet
-    """The memory nodes for its grant: adoption never moves memory."""
+    """The memory nodes for its grant: adoption never moves memory. Empty if its own are not valid in a grant."""
     present: Present
     wish: Grant
     """The grant that it would get on the empty machine."""
@@ -130,8 +129,11 @@ def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:
         wish = Grant(node.topology.cpus, NO_CPUS, pool=PRESERVED)
     if wish is None:
         return None
-    has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
-    return _Adopted(present.container, asked, has, _mems(node.topology, present.has), present, wish)
+    cpus, mems, topology = NO_CPUS, NO_CPUS, node.topology
+    if has := present.has:
+        cpus = has.cpus & topology.cpus
+        mems = has.mems if has.mems <= topology.mems and topology.can_hold(has.mems) else NO_CPUS
+    return _Adopted(present.container, asked, cpus, mems, present, wish)
 
 
 def _counted_as(container: Container, node: Node) -> Container:
@@ -147,13 +149,6 @@ def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = 
         return place(alone, container, policy).node.grants.get(key)
     except Exception:  # noqa: BLE001 (it already runs, even if an external policy fails; larger than the machine: it shares)
         return Grant(node.topology.cpus, NO_CPUS)
-
-
-def _mems(topology: Topology, has: Applied | None) -> CpuSet:
-    """Return its memory nodes if they are valid in a grant; otherwise empty, so that its memory stays where it is."""
-    if has is None or not has.mems <= topology.mems or not topology.can_hold(has.mems):
-        return NO_CPUS
-    return has.mems
 
 
 def _added(node: Node, news: Sequence[Present]) -> Node:

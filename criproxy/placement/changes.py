@@ -19,22 +19,14 @@ from criproxy.placement.events import PolicyChanged
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.rules import release
 from criproxy.placement.rules.ask import ask, without_grant
 from criproxy.placement.rules.attributes.classes import reclassified
 from criproxy.placement.rules.attributes.quota import honest, restored
-from criproxy.placement.rules.going_back import as_before_try, with_former_places
+from criproxy.placement.rules.going_back import as_before_try, may_move, with_former_places
 from criproxy.placement.rules.kept import keeps, with_other_kept
 from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.promotion import to_be_promoted
-from criproxy.placement.rules.release import (
-    BY_NONE,
-    as_before_release,
-    only_ends_release,
-    release,
-    still_released,
-    was_requested,
-    without_former,
-)
 
 NO_MEMS: CpuSet = frozenset()
 
@@ -67,7 +59,7 @@ def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decisio
     is_none = isinstance(policy, NonePolicy)
     if event.back is not None and not (is_none and not event.back):
         return _gone_back(node, known, policy, event)
-    if not event.apply_all and event.back is None and (is_none or not was_requested(node)):
+    if not event.apply_all and event.back is None and (is_none or not release.was_requested(node)):
         if known.kept and not keeps(policy):
             known = with_other_kept(known, {}, policy)
         after = _share_rest(known, policy)
@@ -76,12 +68,12 @@ def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decisio
         is_first = not node.configuration and bool(event.configuration) and not updates
         return Decision(after, updates, () if is_first else (reason,))
     if is_none:
-        released = release(known, BY_NONE)
-        return replace(released, node=released.node.replace(former={}))
+        freed = release.release(known, release.BY_NONE)
+        return replace(freed, node=freed.node.replace(former={}))
     known = known.replace(kept={}) if known.kept else known
     # No container gets exclusive CPUs again while the policy is not asked: they may not be on disk.
-    known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
-    ended = only_ends_release(node, event)
+    known = release.without_former(known) if isinstance(policy, Fallback) else release.as_before_release(known)
+    ended = release.only_ends_release(node, event)
     after, reasons = _place_all(known, policy, node.former, at_s=event.at_s, may_stay=False, tells_all=ended)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
@@ -158,7 +150,7 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
         text = "the machine cannot be read: it seems to have no CPU that pods may use"
         return Decision(node, reasons=(Reason(None, text),))
     if node.released:
-        return still_released(node, topology)
+        return release.still_released(node, topology)
     if topology != node.topology and topology == replace(node.topology, control_files=topology.control_files):
         return _with_files(node, topology, policy)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
@@ -208,7 +200,7 @@ def _place_all(
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
-        if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
+        if may_move(node, container):
             try:
                 after, why = _place(after, container, policy, tells=tells_all)
                 reasons += why

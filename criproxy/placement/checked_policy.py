@@ -1,6 +1,6 @@
 """Checks the answers of an external policy before they are used, so that it cannot break the node."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from criproxy.errors import Fault
 from criproxy.model.cpuset import numbered
@@ -36,10 +36,6 @@ class CheckedPolicy:
     """The common options of the policy: available and reserved CPUs."""
     faults: list[str] | None = None
     """Receives a sentence for each answer that is not used; None: they are not listed."""
-
-    def listing(self, faults: list[str]) -> "CheckedPolicy":
-        """Return the same policy, which adds unused answers to *faults*."""
-        return replace(self, faults=faults)
 
     def place(self, node: Node, container: Container) -> Change:
         """Return the policy's answer.

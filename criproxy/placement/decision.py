@@ -58,6 +58,10 @@ class Decision:
         """The grant of the container that the event is about; None if it has none or the policy leaves it alone."""
         return None if self.key is None else self.node.grants.get(self.key)
 
+    def with_node(self, after: Node, before: Node) -> "Decision":
+        """Return the decision that leads from the node *before* to *after*; the same object if it does so already."""
+        return self if after is self.node else replace(self, node=after, updates=updates_between(before, after))
+
     def moving(self, before: Node) -> tuple[Update, ...]:
         """Return the updates that change CPUs or memory from what they are on the node *before*.
 

@@ -18,44 +18,28 @@ from criproxy.placement.adoption import adopt, classify
 from criproxy.placement.changes import policy_changed, topology_changed
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.decision import Decision, updates_between
-from criproxy.placement.events import Event, WorkloadEvent
 from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
+from criproxy.placement.rules import kept
 from criproxy.placement.rules.ask import Placed, without_grant
 from criproxy.placement.rules.attributes.idle_burst import lifted_while_idle
 from criproxy.placement.rules.attributes.quota import owns_all
 from criproxy.placement.rules.blocked_attempts import blocked, elsewhere, last_blocked
-from criproxy.placement.rules.kept import (
-    NOTHING,
-    owned_by,
-    trimmed,
-    with_kept_of,
-    with_leaver,
-    with_other_kept,
-    within_total,
-)
 from criproxy.placement.rules.memory_room import with_pages, with_room
 from criproxy.placement.rules.pipeline import place, shown_for, with_classes
 from criproxy.placement.rules.pod_total import counted, with_total
 from criproxy.placement.rules.pods import apart_again, of_pod, of_pod_ended, recounted, stopped
 from criproxy.placement.rules.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.placement.rules.release import let_go, release
-from criproxy.placement.rules.transitions import (
-    LATER_ATTEMPT,
-    TRANSITIONS,
-    advanced,
-    has_given_way,
-    ignores,
-    state_after,
-)
+from criproxy.placement.rules.transitions import TRANSITIONS, advanced, given_up, has_given_way, ignores, state_after
 
 V = TypeVar("V")
 _LEFT_ALONE = NonePolicy(Options())
 """The policy of a released node."""
 
 
-def step(node: Node, event: Event, policy: Policy) -> Decision:
+def step(node: Node, event: events.Event, policy: Policy) -> Decision:
     """Apply *event* to *node*.
 
     Raises:
@@ -64,11 +48,11 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     if not isinstance(policy, CheckedPolicy):
         return lifted_while_idle(node, event, _step(node, event, policy), policy)
     faults = list[str]()
-    decision = lifted_while_idle(node, event, _step(node, event, policy.listing(faults)), policy)
+    decision = lifted_while_idle(node, event, _step(node, event, replace(policy, faults=faults)), policy)
     return replace(decision, faults=tuple(faults)) if faults else decision
 
 
-def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each kind of event)
+def _step(node: Node, event: events.Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each kind of event)
     match event:
         case events.PolicyChanged():
             return policy_changed(node, policy, event)
@@ -94,7 +78,10 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR091
             if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):
                 decision = replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
             arrives = isinstance(event, events.ContainerCreated)  # its message was sent before: compare with that
-            return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
+            if arrives or not decision.node.kept:
+                return decision
+            # Another sandbox may have changed the total of a pod.
+            return decision.with_node(kept.trimmed(decision.node, policy), node)
 
 
 def _reported(node: Node, event: events.CardReported) -> Decision:
@@ -106,15 +93,7 @@ def _reported(node: Node, event: events.CardReported) -> Decision:
     return Decision(node if incidents is node.incidents else node.replace(incidents=incidents))
 
 
-def _trimmed(before: Node, decision: Decision, policy: Policy) -> Decision:
-    """Return the *decision* without kept CPUs beyond the pod's total, which another sandbox may have changed."""
-    after = trimmed(decision.node, policy)
-    if after is decision.node:
-        return decision
-    return replace(decision, node=after, updates=updates_between(before, after))
-
-
-def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
+def _of_workload(node: Node, event: events.WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
         case events.ContainerCreating(container):
@@ -144,12 +123,12 @@ def _pod_ended(node: Node, event: events.PodStopped | events.PodGone, policy: Po
     return of_pod_ended(_release(node, ended, policy), node, policy)
 
 
-def _advanced(node: Node, key: str, event: Event) -> Node:
+def _advanced(node: Node, key: str, event: events.Event) -> Node:
     """Return the node after *event* about the container *key*."""
     return advanced(node, [node.containers[key]] if key in node.containers else (), TRANSITIONS[type(event)])
 
 
-def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
+def placing(node: Node, event: events.Event, policy: Policy) -> tuple[Node, Container] | None:
     """Return the arguments of `Policy.place` when *event* is applied to *node*; None if no container is placed.
 
     For explanations of the decision afterwards.
@@ -183,7 +162,7 @@ def _twin(beside: Sequence[Container], new: Container) -> Container | None:
 
 def _with_new(node: Node, older: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
     """Return the node including *new*, and *new* as the node has it; *older* are its earlier attempts."""
-    ended = advanced(node, older, LATER_ATTEMPT)
+    ended = given_up(node, older)
     freed = _release(node, ended, policy).node if ended is not node else node
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
@@ -244,7 +223,7 @@ def _created(node: Node, event: events.ContainerCreated, policy: Policy) -> Deci
     if reservation not in node.containers:
         known = _advanced(node, key, event)
         if (container := known.containers.get(key)) and has_given_way(known, container):
-            return _release(known, advanced(known, [container], LATER_ATTEMPT), policy, key)
+            return _release(known, given_up(known, [container]), policy, key)
         return Decision(known, key=key)
     container = node.containers[reservation]
     state, grant = state_after(container, TRANSITIONS[events.ContainerCreated]), node.grants.get(reservation)
@@ -350,8 +329,8 @@ def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) ->
     """Return the node *after* an exclusive container has *ended*, with the CPUs that are kept for its pod."""
     why, pod = blocked(before, ended), before.pods.get(ended.pod)
     if not why.used or pod is None:
-        return with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
-    return with_kept_of(after, pod.uid, after.kept.get(pod.uid, NOTHING).less(ended.name, why.granted))
+        return kept.with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
+    return kept.with_kept_of(after, pod.uid, after.kept.get(pod.uid, kept.NOTHING).less(ended.name, why.granted))
 
 
 def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy) -> Node:
@@ -359,6 +338,6 @@ def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy)
     pod = moved.pods.get(ended.pod)
     if moved.kept == before.kept or not pod or pod.uid not in before.kept:
         return moved
-    kept = within_total(before.kept[pod.uid], owned_by(moved, pod.uid), pod, moved)
-    made = with_other_kept(moved, with_kept_of(moved, pod.uid, kept).kept, policy)
+    left = kept.within_total(before.kept[pod.uid], kept.owned_by(moved, pod.uid), pod, moved)
+    made = kept.with_other_kept(moved, kept.with_kept_of(moved, pod.uid, left).kept, policy)
     return made if options_of(policy).within(made).shared_cpus else moved

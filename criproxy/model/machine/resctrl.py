@@ -75,9 +75,7 @@ class _Misfit(ValueError):
 def resolve(rdt: Rdt, machine: Resctrl) -> Resolved:
     """Compute what the group of each class has on *machine*; never raises."""
     mistakes: list[str] = []
-    bases: dict[str, dict[str, dict[int, int]]] = {"": _whole(machine)}
-    for partition in rdt.partitions:
-        bases[partition.name] = _whole(machine)
+    bases = {name: _whole(machine) for name in ("", *(partition.name for partition in rdt.partitions))}
     broken = _divide(rdt.partitions, machine, bases, mistakes)
     schemata: dict[str, Schemata] = {}
     for each in rdt.classes:
@@ -237,23 +235,21 @@ def _class(
 
 def _known(allocations: Iterable[RdtAllocation], machine: Resctrl, optional: tuple[str, ...]) -> None:
     """Refuse what the machine does not have, unless it may be absent."""
+    parts: Mapping[str, Cache | Bandwidth] = {
+        **machine.caches,
+        **({"MB": machine.bandwidth} if machine.bandwidth else {}),
+    }
     for each in allocations:
         level = each.resource[:2]
-        there = [name for name in (*machine.caches, *(["MB"] if machine.bandwidth else [])) if name[:2] == level]
+        there = [name for name in parts if name[:2] == level]
         if not there and level not in optional:
             raise _Misfit(f"resctrl of this machine cannot divide {level}; `optional` takes that")
-        if there and each.ids != "all" and not _ids(each.ids) & _ids_of(there[0], machine):
+        if there and each.ids != "all" and _ids(each.ids).isdisjoint(parts[there[0]].ids):
             raise _Misfit(f"{each.resource} has no cache {each.ids} on this machine")
         if there == [level] and each.resource != level and not any(other.resource == level for other in allocations):
             raise _Misfit(
                 f"{each.resource} needs resctrl mounted with the option {'cdp' if level == 'L3' else 'cdpl2'}"
             )
-
-
-def _ids_of(resource: str, machine: Resctrl) -> frozenset[int]:
-    if resource == "MB":
-        return frozenset(machine.bandwidth.ids if machine.bandwidth else ())
-    return frozenset(machine.caches[resource].ids)
 
 
 def _share(allocations: Iterable[RdtAllocation], resource: str, id_: int) -> str:
@@ -286,7 +282,7 @@ def _mask(share: str, base: int, cache: Cache) -> int:
         raise _Misfit(f"{share} is outside of its part of the cache, which has {(base >> lowest).bit_length()} bits")
     if mask.bit_count() < cache.least_bits:
         raise _Misfit(f"{share} has fewer bits than {cache.least_bits}, the least of this machine")
-    if not cache.sparse and not _contiguous(mask):
+    if not cache.sparse and mask & (mask + (mask & -mask)):
         raise _Misfit(f"{share} has a gap, which this machine does not take")
     return mask
 
@@ -315,11 +311,6 @@ def _bits(share: str) -> int:
     if not mask:
         raise _Misfit(f"{share!r} is neither a percentage such as 60%, bits such as 0-3, nor a mask such as 0xf0")
     return mask
-
-
-def _contiguous(mask: int) -> bool:
-    shifted = mask >> ((mask & -mask).bit_length() - 1)
-    return shifted & (shifted + 1) == 0
 
 
 def _percent(share: str) -> int:

@@ -13,16 +13,9 @@ from pydantic import ValidationError
 
 from criproxy.model.controls import KINDS
 from criproxy.model.machine.controllable import ANY, Controllable
-from criproxy.placement.classes.contradictions import part_contradictions
+from criproxy.placement.classes import contradictions
+from criproxy.placement.classes import options as models
 from criproxy.placement.classes.fit import unfit_of_peers
-from criproxy.placement.classes.options import (
-    ContainerClassOptions,
-    CpuOptions,
-    IrqOptions,
-    QosName,
-    RdtSection,
-    SchedulingOptions,
-)
 from criproxy.placement.classes.peers import CPU, SCHEDULING, Translated, cpu_classes, scheduling_classes
 from criproxy.placement.classes.table import NAMESPACE, POOL, QOS, Parts, Rule, Table
 from criproxy.placement.options.class_rules import EXCLUSIVE, IDLE, RESERVED, SHARED
@@ -106,7 +99,7 @@ class Built:
                 )
                 for each in error.errors(include_url=False)
             ]
-        return (list(part_contradictions(kind, part, path)) if self.was_good else []) or part
+        return (list(contradictions.of_part(kind, part, path)) if self.was_good else []) or part
 
     def _fitting(self, part: Section, data: Mapping[str, Any], path: Path, theirs: Mapping[str, str]) -> Section:
         """Return the *part* of a class that *data* defines, without what the machine lacks of it."""
@@ -131,32 +124,32 @@ def build(options: Options, machine: Controllable | None, *, was_good: bool) -> 
 
     With *was_good*, what is wrong with options of peers is only noted, see `HostReader.was_good`.
     """
-    given: Mapping[str, ContainerClassOptions] = getattr(options, "class_options", {})
+    given: Mapping[str, models.ContainerClassOptions] = getattr(options, "class_options", {})
     classes = {name: _of_options(name, each) for name, each in given.items()}
     built = Built(classes, machine=machine, every_cpu=may_use_every_cpu(options), was_good=was_good)
     of_cpus = cpu_classes(getattr(options, "cpu_classes", ()))
-    built.add_peers("cpu", "cpuClasses", of_cpus, CpuOptions, CPU)
+    built.add_peers("cpu", "cpuClasses", of_cpus, models.CpuOptions, CPU)
     of_scheduling = scheduling_classes(getattr(options, "scheduling_classes", ()))
-    built.add_peers("scheduling", "schedulingClasses", of_scheduling, SchedulingOptions, SCHEDULING)
+    built.add_peers("scheduling", "schedulingClasses", of_scheduling, models.SchedulingOptions, SCHEDULING)
     rules = (*_own_rules(given), *_peer_rules(options, built), *_interrupts(options, built))
     names = {role: (getattr(options, option, ""), (alias,)) for role, (option, alias) in _ROLES.items()}
     built.table = Table(
         built.classes,
         rules,
         {role: named for role, named in names.items() if named[0]},
-        getattr(options, "rdt", RdtSection()),
+        getattr(options, "rdt", models.RdtSection()),
         tuple(getattr(options, "controllable_interrupts", ())) or ("*",),
         machine or ANY,
     )
     return built
 
 
-def _of_options(name: str, options: ContainerClassOptions) -> Parts:
+def _of_options(name: str, options: models.ContainerClassOptions) -> Parts:
     parts = {kind: part for kind in KINDS if (part := options.part(kind)) is not None}
     return Parts(**parts, paths={kind: ("classes", name, kind) for kind in parts})  # type: ignore[arg-type]
 
 
-def _own_rules(given: Mapping[str, ContainerClassOptions]) -> Iterator[Rule]:
+def _own_rules(given: Mapping[str, models.ContainerClassOptions]) -> Iterator[Rule]:
     for name, options in given.items():
         if (ways := options.for_) is None:
             continue
@@ -168,15 +161,14 @@ def _own_rules(given: Mapping[str, ContainerClassOptions]) -> Iterator[Rule]:
 
 
 def _peer_rules(options: Options, built: Built) -> Iterator[Rule]:
+    known = get_args(models.QosName)
     for by, option, alias in (
         (NAMESPACE, "namespace_scheduling_classes", "namespaceSchedulingClasses"),
         (QOS, "pod_qos_scheduling_classes", "podQoSSchedulingClasses"),
     ):
         for text, name in getattr(options, option, {}).items():
-            if by == QOS and text not in get_args(QosName):
-                built.wrong(
-                    (alias, text), f"there is no QoS class {text[:40]!r}; there are: {', '.join(get_args(QosName))}"
-                )
+            if by == QOS and text not in known:
+                built.wrong((alias, text), f"there is no QoS class {text[:40]!r}; there are: {', '.join(known)}")
                 continue
             yield Rule("scheduling", by, _exactly(text) if by == QOS else text, name, (alias, text))
     for index, balloon_type in enumerate(getattr(options, "balloon_types", ())):
@@ -200,7 +192,7 @@ def _interrupts(options: Options, built: Built) -> Iterator[Rule]:
             continue
         try:
             mode = {"mode": _MODES[given]} if given else {}
-            part = IrqOptions.model_validate({**mode, "claim": balloon_type.irq_claim})
+            part = models.IrqOptions.model_validate({**mode, "claim": balloon_type.irq_claim})
         except ValidationError as error:
             text = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             built.wrong((*path, "irqClaim"), text)

@@ -3,20 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from criproxy.model.controls import CpuTuning
+from criproxy.model.controls import KINDS, CpuTuning
 from criproxy.model.machine.scheduler import REAL_TIME
+from criproxy.placement.classes import options as models
 from criproxy.placement.classes.amounts import LEVELS, Amount
 from criproxy.placement.classes.choose import CLASS, KEYS
-from criproxy.placement.classes.options import (
-    BlockIoOptions,
-    ContainerClassOptions,
-    CpuOptions,
-    MemoryOptions,
-    RdtOptions,
-    RdtSection,
-    RdtShares,
-    SchedulingOptions,
-)
 from criproxy.placement.classes.parts import tuning_of
 from criproxy.placement.classes.shares import width
 from criproxy.placement.classes.table import Parts, Rule, Table
@@ -34,32 +25,30 @@ _PAGE = 4096
 """Bytes of the smallest pages that Linux has."""
 
 
-def class_contradictions(name: str, options: ContainerClassOptions, path: Path) -> Iterator[Misfit]:
+def of_class(name: str, options: models.ContainerClassOptions, path: Path) -> Iterator[Misfit]:
     """Yield what is wrong with a class of the option ``classes``, which is at *path*."""
-    parts = [each for each in ("cpu", "memory", "block_io", "rdt", "scheduling", "irq") if getattr(options, each)]
-    if not parts:
+    if not any(options.part(kind) for kind in KINDS):
         yield Misfit(path, f"the class {name!r} sets nothing: give cpu, memory, blockIO, rdt, scheduling or irq")
 
 
-def part_contradictions(kind: str, part: object, path: Path) -> Iterator[Misfit]:
+def of_part(kind: str, part: object, path: Path) -> Iterator[Misfit]:
     """Yield what is wrong with the part of a *kind* of a class, which is at *path*."""
     if not any(getattr(part, name) not in (None, ()) for name in getattr(part, "model_fields_set", ())):
-        if path[0] not in OWN:  # left without effect
-            return
-        yield Misfit(path, "sets nothing: give an option, or leave it out")
+        if path[0] in OWN:  # others are left without effect
+            yield Misfit(path, "sets nothing: give an option, or leave it out")
         return
     match part:
-        case CpuOptions():
+        case models.CpuOptions():
             yield from _cpu(part, path)
-        case MemoryOptions():
+        case models.MemoryOptions():
             yield from _memory(part, path)
-        case BlockIoOptions():
+        case models.BlockIoOptions():
             yield from _block_io(part, path)
-        case SchedulingOptions():
+        case models.SchedulingOptions():
             yield from _scheduling(part, path)
 
 
-def _cpu(cpu: CpuOptions, path: Path) -> Iterator[Misfit]:
+def _cpu(cpu: models.CpuOptions, path: Path) -> Iterator[Misfit]:
     if cpu.idle and cpu.weight is not None:
         yield Misfit((*path, "weight"), "has no effect with idle: the kernel gives idle containers the least weight")
     if cpu.uclamp_min and cpu.uclamp_max and cpu.uclamp_min.hundredths > cpu.uclamp_max.hundredths:
@@ -87,7 +76,7 @@ def _frequency(text: str) -> str:
     return f"{text} kHz" if text.isdecimal() else text
 
 
-def _memory(memory: MemoryOptions, path: Path) -> Iterator[Misfit]:
+def _memory(memory: models.MemoryOptions, path: Path) -> Iterator[Misfit]:
     values = ((each.alias or name, getattr(memory, name)) for name, each in type(memory).model_fields.items())
     given = {name: value for name, value in values if isinstance(value, Amount)}
     for name, amount in given.items():
@@ -99,17 +88,13 @@ def _memory(memory: MemoryOptions, path: Path) -> Iterator[Misfit]:
             yield Misfit((*path, name), text)
     if memory.high is not None and memory.high.of(_WHOLE) == 0:
         yield Misfit((*path, "high"), "must be above 0: with 0, the container could not run")
-    for name, least in (("low", memory.low), ("min", memory.min)):
-        high = memory.high
-        if least and high and _are_sizes(least, high) and least.size > high.size:
+    sizes = {name: amount for name, amount in given.items() if amount.hundredths is None}
+    for name, least in sizes.items():
+        if name in ("low", "min") and (high := sizes.get("high")) and least.size > high.size:
             yield Misfit((*path, name), f"is {least.text}, more than high ({high.text})")
 
 
-def _are_sizes(*amounts: Amount) -> bool:
-    return all(each.hundredths is None for each in amounts)
-
-
-def _block_io(block_io: BlockIoOptions, path: Path) -> Iterator[Misfit]:
+def _block_io(block_io: models.BlockIoOptions, path: Path) -> Iterator[Misfit]:
     for index, each in enumerate(block_io.devices):
         if not each.paths:
             yield Misfit((*path, "devices", index, "paths"), "names no device: give paths such as /dev/nvme*n1")
@@ -118,7 +103,7 @@ def _block_io(block_io: BlockIoOptions, path: Path) -> Iterator[Misfit]:
             yield Misfit((*path, "devices", index), text)
 
 
-def _scheduling(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
+def _scheduling(options: models.SchedulingOptions, path: Path) -> Iterator[Misfit]:
     policy = options.policy
     if policy in REAL_TIME and options.priority is None:
         yield Misfit((*path, "policy"), f"{policy} needs a priority from 1 (lowest) to 99")
@@ -136,7 +121,7 @@ def _scheduling(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
         yield Misfit((*path, "ioPriority"), "needs the ioClass rt or be")
 
 
-def _deadline(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
+def _deadline(options: models.SchedulingOptions, path: Path) -> Iterator[Misfit]:
     times = {"runtime": options.runtime, "deadline": options.deadline, "period": options.period}
     if options.policy != "deadline":
         for name, time_us in times.items():
@@ -153,11 +138,11 @@ def _deadline(options: SchedulingOptions, path: Path) -> Iterator[Misfit]:
         yield Misfit((*path, "runtime"), f"{said}: must be 2us ≤ runtime ≤ deadline ≤ period")
 
 
-def table_contradictions(table: Table) -> Iterator[Misfit]:
+def of_table(table: Table) -> Iterator[Misfit]:
     """Yield what is wrong with the parts of all classes, and with the options that name classes."""
     for name, parts in table.classes.items():
         for kind, path in parts.paths.items():
-            yield from part_contradictions(kind, getattr(parts, kind), path)
+            yield from of_part(kind, getattr(parts, kind), path)
         if parts.rdt:
             yield from _rdt(name, parts.rdt, parts.paths["rdt"], table.rdt)
     yield from _partitions(table.rdt)
@@ -167,7 +152,7 @@ def table_contradictions(table: Table) -> Iterator[Misfit]:
             yield Misfit(path, text)
 
 
-def table_notes(table: Table, may_name: Callable[[str], bool], *, every: bool) -> Iterator[Misfit]:
+def notes(table: Table, may_name: Callable[[str], bool], *, every: bool) -> Iterator[Misfit]:
     """Yield what has no effect in the classes, and the options that name a class where none is defined.
 
     Args:
@@ -214,7 +199,7 @@ def _dangling(table: Table) -> Iterator[tuple[Path, str, str]]:
             yield path, name, kind
 
 
-def pool_contradictions(patterns: Sequence[str], pools: Collection[str] | None, path: Path) -> Iterator[Misfit]:
+def of_pools(patterns: Sequence[str], pools: Collection[str] | None, path: Path) -> Iterator[Misfit]:
     """Yield the *patterns* that none of *pools* has, which are at *path*; None: the policy has none with names."""
     for index, pattern in enumerate(patterns):
         if pools is None:
@@ -223,7 +208,7 @@ def pool_contradictions(patterns: Sequence[str], pools: Collection[str] | None, 
             yield Misfit((*path, index), f"there is no {pattern[:60]!r}; there are: {', '.join(sorted(pools)[:8])}")
 
 
-def _rdt(name: str, rdt: RdtOptions, path: Path, section: RdtSection) -> Iterator[Misfit]:
+def _rdt(name: str, rdt: models.RdtOptions, path: Path, section: models.RdtSection) -> Iterator[Misfit]:
     if name in _RESERVED:
         yield Misfit(path, f"a class with rdt cannot be called {name}: resctrl has a file of this name")
     if rdt.partition is not None and rdt.partition not in section.partitions:
@@ -232,7 +217,7 @@ def _rdt(name: str, rdt: RdtOptions, path: Path, section: RdtSection) -> Iterato
         yield Misfit((*path, "partition"), text)
 
 
-def _partitions(section: RdtSection) -> Iterator[Misfit]:
+def _partitions(section: models.RdtSection) -> Iterator[Misfit]:
     """Yield a sentence for each cache of which the partitions want more than there is."""
     sums: dict[tuple[str, str, str], int] = {}
     for name, partition in section.partitions.items():
@@ -248,7 +233,7 @@ def _partitions(section: RdtSection) -> Iterator[Misfit]:
                 yield Misfit((*path, resource), f"{text}: partitions have at most 100 % together")
 
 
-def _widths(shares: RdtShares) -> Iterator[tuple[str, str, str, int]]:
+def _widths(shares: models.RdtShares) -> Iterator[tuple[str, str, str, int]]:
     for resource, given in (("l2", shares.l2), ("l3", shares.l3)):
         for each in given.shares if given else ():
             yield resource, each.ids, each.part, width(each.text)

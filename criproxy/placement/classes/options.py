@@ -4,22 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from criproxy.placement.classes.amounts import (
-    AmountOption,
-    BurstOption,
-    ClassName,
-    DevicePattern,
-    EnergyOption,
-    FrequencyOption,
-    Glob,
-    IdleState,
-    KhzOption,
-    PercentOption,
-    RateOption,
-    TimeOption,
-    Weight,
-    Word,
-)
+from criproxy.placement.classes import amounts
 from criproxy.placement.classes.shares import BandwidthShares, CacheShares
 from criproxy.placement.options.policy_options import NamespacePattern
 from criproxy.placement.options.usable import Section
@@ -60,40 +45,40 @@ class CpuOptions(_Given):
     """The share of CPU time when CPUs are short (cpu.weight), instead of the one that follows from the request."""
     idle: bool | None = None
     """Whether the container runs only when its CPUs have nothing else to do (cpu.idle)."""
-    uclamp_min: PercentOption | None = None
+    uclamp_min: amounts.PercentOption | None = None
     """The least utilisation that the kernel assumes when it chooses CPUs and frequencies, in percent."""
-    uclamp_max: PercentOption | None = None
+    uclamp_max: amounts.PercentOption | None = None
     """The highest utilisation that the kernel assumes, in percent."""
-    burst: BurstOption | None = None
+    burst: amounts.BurstOption | None = None
     """How much unused CPU time a container with a CPU limit can use later, in percent of its quota. idle: it has no
     quota while a whole CPU of its NUMA nodes is idle."""
-    min_freq: FrequencyOption | None = None
+    min_freq: amounts.FrequencyOption | None = None
     """The lowest frequency of the container's CPUs: 2GHz, 1800MHz, a number in kHz, or min, base or turbo."""
-    max_freq: FrequencyOption | None = None
+    max_freq: amounts.FrequencyOption | None = None
     """The highest frequency of the container's CPUs."""
-    governor: Word | None = None
+    governor: amounts.Word | None = None
     """The governor of their frequencies, such as performance."""
-    energy_performance_preference: EnergyOption | None = None
+    energy_performance_preference: amounts.EnergyOption | None = None
     """The preference between energy and performance: a name such as balance_power, or 0 (performance) to 255."""
-    uncore_min_freq: KhzOption | None = None
+    uncore_min_freq: amounts.KhzOption | None = None
     """The lowest frequency of the uncore of their dies; of several classes on a die, the highest counts."""
-    uncore_max_freq: KhzOption | None = None
+    uncore_max_freq: amounts.KhzOption | None = None
     """The highest frequency of the uncore of their dies."""
-    disabled_c_states: tuple[IdleState, ...] | None = Field(default=None, alias="disabledCStates")
+    disabled_c_states: tuple[amounts.IdleState, ...] | None = Field(default=None, alias="disabledCStates")
     """Idle states that the CPUs do not use, such as C6."""
 
 
 class MemoryOptions(_Given):
     """How the kernel reclaims memory; needs cgroup v2."""
 
-    high: AmountOption | None = None
+    high: amounts.AmountOption | None = None
     """From which use on the kernel slows the container down and reclaims its memory (memory.high): a size, or a
     percentage of the limit."""
-    low: AmountOption | None = None
+    low: amounts.AmountOption | None = None
     """Memory that is reclaimed only if there is no other (memory.low): a size, or a percentage of the request."""
-    min: AmountOption | None = None
+    min: amounts.AmountOption | None = None
     """Memory that is never reclaimed (memory.min): a size, or a percentage of the request."""
-    swap_max: AmountOption | None = None
+    swap_max: amounts.AmountOption | None = None
     """The most swap space (memory.swap.max): a size, or a percentage of the memory limit."""
     oom_group: bool | None = None
     """Whether the kernel kills all processes of the container if it kills one (memory.oom.group)."""
@@ -102,24 +87,24 @@ class MemoryOptions(_Given):
 class DeviceLimits(_Given):
     """Limits of some block devices."""
 
-    paths: tuple[DevicePattern, ...]
+    paths: tuple[amounts.DevicePattern, ...]
     """The devices; * and ? are wildcards."""
-    read_bps: RateOption | None = None
+    read_bps: amounts.RateOption | None = None
     """Bytes per second that are read, such as 50M."""
-    write_bps: RateOption | None = None
+    write_bps: amounts.RateOption | None = None
     """Bytes per second that are written."""
-    read_iops: RateOption | None = Field(default=None, alias="readIOPS")
+    read_iops: amounts.RateOption | None = Field(default=None, alias="readIOPS")
     """Reads per second, such as 1k."""
-    write_iops: RateOption | None = Field(default=None, alias="writeIOPS")
+    write_iops: amounts.RateOption | None = Field(default=None, alias="writeIOPS")
     """Writes per second."""
-    weight: Weight | None = None
+    weight: amounts.Weight | None = None
     """The weight on these devices, from 1 to 1000; needs the scheduler bfq."""
 
 
 class BlockIoOptions(_Given):
     """How a container uses block devices."""
 
-    weight: Weight | None = None
+    weight: amounts.Weight | None = None
     """The weight on all devices with the scheduler bfq, from 1 to 1000; 100 is the default."""
     devices: tuple[DeviceLimits, ...] = ()
     """Limits of some devices; of several for one device, the last one counts."""
@@ -141,7 +126,7 @@ class RdtShares(_Given):
 class RdtOptions(RdtShares):
     """The caches and the memory bandwidth of a container; shares are of the class's partition."""
 
-    partition: ClassName | None = None
+    partition: amounts.ClassName | None = None
     """The partition (see rdt.partitions) of the class; by default, the whole machine."""
 
 
@@ -154,11 +139,11 @@ class SchedulingOptions(_Given):
     """The priority for fifo and rr, from 1 to 99."""
     nice: Annotated[int, Field(ge=-20, le=19)] | None = None
     """The nice value for other and batch, from -20 to 19."""
-    runtime: TimeOption | None = None
+    runtime: amounts.TimeOption | None = None
     """For deadline: the CPU time in each period, such as 10ms."""
-    deadline: TimeOption | None = None
+    deadline: amounts.TimeOption | None = None
     """For deadline: until when in each period a thread gets it."""
-    period: TimeOption | None = None
+    period: amounts.TimeOption | None = None
     """For deadline: the period; by default, the deadline."""
     flags: tuple[Literal["reset-on-fork", "reclaim", "dl-overrun"], ...] = ()
     """reset-on-fork: new threads and processes have the normal policy. reclaim and dl-overrun: see sched(7)."""
@@ -174,7 +159,7 @@ class IrqOptions(_Given):
     mode: Literal["away", "sink"] | None = None
     """away: the CPUs get only interrupts that the class claims; exclusive CPUs are treated in this way by default.
     sink: they get all interrupts that nobody claims."""
-    claim: tuple[Glob, ...] = ()
+    claim: tuple[amounts.Glob, ...] = ()
     """Interrupts that go to the container's CPUs: names as in /proc/interrupts (* and ? are wildcards), or numbers."""
 
 
@@ -214,7 +199,7 @@ class ContainerClassOptions(_Given):
 class RdtSection(_Given):
     """What several classes share of caches and memory bandwidth."""
 
-    partitions: dict[ClassName, RdtShares] = Field(default_factory=dict)
+    partitions: dict[amounts.ClassName, RdtShares] = Field(default_factory=dict)
     """Parts of the caches: a class has no cache of another partition. Their shares are of the machine."""
     optional: tuple[Literal["l2", "l3", "mb"], ...] = ()
     """Resources that machines may lack: then, classes do not set them there."""

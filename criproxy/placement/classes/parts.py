@@ -13,14 +13,16 @@ def parts_of(table: Table) -> ClassParts:
     tunings = {name: tuning_of(each.cpu) for name, each in classes if each.cpu}
     scheduling = {name: scheduling_of(each.scheduling) for name, each in classes if each.scheduling}
     block_io = {name: _block_io(each.blockIO, table) for name, each in classes if each.blockIO}
+    bursts = {name: each.cpu.burst for name, each in classes if each.cpu and each.cpu.burst}
+    limited = {} if table.machine.unified else {name: burst for name, burst in bursts.items() if burst != WHILE_IDLE}
     return ClassParts(
         tunings={name: each for name, each in tunings.items() if each != CpuTuning()},
         roles={role: name for role, (name, _) in table.roles.items()},
         scheduling={name: each for name, each in scheduling.items() if each != Scheduling()},
         block_io={name: each for name, each in block_io.items() if each != BlockIo()},
         rdt=rdt_of(table),
-        bursts={} if table.machine.unified else _bursts(table),
-        idle_bursts=frozenset([name for name, each in classes if each.cpu and each.cpu.burst == WHILE_IDLE]),
+        bursts={name: burst.hundredths for name, burst in limited.items()},
+        idle_bursts=frozenset([name for name, burst in bursts.items() if burst == WHILE_IDLE]),
         irqs={name: IrqRule(mode=each.irq.mode or "", claim=each.irq.claim) for name, each in classes if each.irq},
         controllable=table.controllable,
         pools=tuple((rule.kind, rule.pattern, rule.name) for rule in table.rules if rule.by == POOL),
@@ -53,11 +55,6 @@ def scheduling_of(options: SchedulingOptions) -> Scheduling:
         io_class=options.io_class or "",
         io_priority=options.io_priority,
     )
-
-
-def _bursts(table: Table) -> dict[str, int]:
-    given = {name: each.cpu.burst for name, each in table.classes.items() if each.cpu and each.cpu.burst}
-    return {name: burst.hundredths for name, burst in given.items() if burst != WHILE_IDLE}
 
 
 def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:

@@ -8,26 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 CPU = {
-    "minFreq": "minFreq",
-    "maxFreq": "maxFreq",
+    **{name: name for name in ("minFreq", "maxFreq", "energyPerformancePreference", "uncoreMinFreq", "uncoreMaxFreq")},
     "freqGovernor": "governor",
-    "energyPerformancePreference": "energyPerformancePreference",
-    "uncoreMinFreq": "uncoreMinFreq",
-    "uncoreMaxFreq": "uncoreMaxFreq",
     "disabledCstates": "disabledCStates",
 }
 """Option of a CPU class → ours."""
-SCHEDULING = {
-    "policy": "policy",
-    "priority": "priority",
-    "nice": "nice",
-    "runtime": "runtime",
-    "deadline": "deadline",
-    "period": "period",
-    "flags": "flags",
-    "ioClass": "ioClass",
-    "ioPriority": "ioPriority",
-}
+_TIMES = ("runtime", "deadline", "period")
+SCHEDULING = {name: name for name in ("policy", "priority", "nice", *_TIMES, "flags", "ioClass", "ioPriority")}
 """Option of a scheduling class → ours."""
 BLOCK_IO = {
     "Weight": "weight",
@@ -37,7 +24,6 @@ BLOCK_IO = {
     "ThrottleWriteIOPS": "writeIOPS",
 }
 """Parameter of a block I/O class → ours."""
-_TIMES = ("runtime", "deadline", "period")
 _FLAGS = ("reset-on-fork", "reclaim", "dl-overrun")
 _SHARES = {name: (f"{name}Allocation", f"{name}Schema") for name in ("l2", "l3", "mb")}
 """Resource → the options of goresctrl with shares of it."""

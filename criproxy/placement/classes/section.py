@@ -1,6 +1,6 @@
 """The options of a policy whose file has classes: its own ones, and those here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import Self
 
@@ -10,16 +10,10 @@ from criproxy.model.controls import Controls
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container, Pod
+from criproxy.placement.classes import contradictions
 from criproxy.placement.classes.amounts import ClassName
 from criproxy.placement.classes.build import Built, build, may_use_every_cpu, pools_of
-from criproxy.placement.classes.choose import Chosen, choice_of
-from criproxy.placement.classes.contradictions import (
-    OWN,
-    class_contradictions,
-    pool_contradictions,
-    table_contradictions,
-    table_notes,
-)
+from criproxy.placement.classes.choose import choice_of
 from criproxy.placement.classes.fit import unfit
 from criproxy.placement.classes.options import ContainerClassOptions, RdtSection
 from criproxy.placement.classes.parts import parts_of
@@ -44,7 +38,8 @@ class Classes:
         """Return the controls of *container*, and why; see `class_rules.ClassRules`."""
         choice = choice_of(self.table, container, pod, pool, wishes)
         chosen = choice.made()
-        parts = {kind: getattr(self.table.classes[name], kind) for kind, name in _of_file(chosen)}
+        names = {kind: named_part(each.name) for kind, each in chosen.items()}
+        parts = {kind: getattr(self.table.classes[name], kind) for kind, name in names.items() if name}
         values = values_of(Parts(**parts), container, self.table.machine, wishes.node.topology)
         kinds_of: dict[tuple[str, str], list[str]] = {}
         for kind, each in chosen.items():
@@ -59,11 +54,6 @@ class Classes:
     def desired_parts(self) -> ClassParts:
         """Return what the classes mean for the machine."""
         return self._parts
-
-
-def _of_file(chosen: Mapping[str, Chosen]) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of the classes of the policy file."""
-    return ((kind, name) for kind, each in chosen.items() if (name := named_part(each.name)))
 
 
 class WithClasses(Options):
@@ -115,11 +105,11 @@ class WithClasses(Options):
         yield from self._built.mistakes
         pools = pools_of(self)
         for name, options in self.class_options.items():
-            yield from class_contradictions(name, options, ("classes", name))
+            yield from contradictions.of_class(name, options, ("classes", name))
             if options.for_:
-                yield from pool_contradictions(options.for_.pools, pools, ("classes", name, "for", "pools"))
-        found = table_contradictions(self._built.table)
-        yield from (each for each in found if not self.was_good or each.path[0] in OWN)
+                yield from contradictions.of_pools(options.for_.pools, pools, ("classes", name, "for", "pools"))
+        found = contradictions.of_table(self._built.table)
+        yield from (each for each in found if not self.was_good or each.path[0] in contradictions.OWN)
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """Yield what these options ask that the machine lacks."""
@@ -131,7 +121,7 @@ class WithClasses(Options):
         """Yield the options that are understood, and have no effect."""
         yield from super().notes()
         yield from self._built.notes
-        yield from table_notes(
+        yield from contradictions.notes(
             self._built.table, lambda key: bool(self.annotations.allow) and may_use(self, key), every=self.was_good
         )
 

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from re import fullmatch
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -124,45 +124,31 @@ def width(share: str) -> int:
     return int(high) - int(low or 0)
 
 
-def _text(share: str) -> dict[str, str]:
+Schema = dict[str, Any]
+
+
+def _text(share: str) -> Schema:
     return {"type": "string", "pattern": rf"^\s*({share})\s*$"}
 
 
-_CACHE_TEXT, _BANDWIDTH_TEXT = _text(CACHE_SHARE), _text(BANDWIDTH_SHARE)
+def _map_of(*forms: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": {"anyOf": [*forms]} if len(forms) > 1 else forms[0]}
+
+
+_AS_WRITTEN = PlainSerializer(lambda shares: shares.written)
+_OF_CACHE, _OF_BANDWIDTH = _text(CACHE_SHARE), _text(BANDWIDTH_SHARE)
+_LIST: Schema = {"type": "array", "items": _OF_BANDWIDTH}
+_CACHE_FORMS = [_OF_CACHE, _map_of(_OF_CACHE, _map_of(_OF_CACHE))]
+_BANDWIDTH_FORMS = [_OF_BANDWIDTH, _LIST, _map_of(_OF_BANDWIDTH, _LIST)]
 CacheShares = Annotated[
     Shares,
     BeforeValidator(lambda value: _by_ids(value, _cache_shares)),
-    PlainSerializer(lambda shares: shares.written),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _CACHE_TEXT,
-                {
-                    "type": "object",
-                    "additionalProperties": {
-                        "anyOf": [_CACHE_TEXT, {"type": "object", "additionalProperties": _CACHE_TEXT}]
-                    },
-                },
-            ],
-            "examples": ["60%", "50-60%", "0-3", "0xf0"],
-        }
-    ),
+    _AS_WRITTEN,
+    WithJsonSchema({"anyOf": _CACHE_FORMS, "examples": ["60%", "50-60%", "0-3", "0xf0"]}),
 ]
 BandwidthShares = Annotated[
     Shares,
     BeforeValidator(lambda value: _by_ids(value, _bandwidth_shares)),
-    PlainSerializer(lambda shares: shares.written),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _BANDWIDTH_TEXT,
-                {"type": "array", "items": _BANDWIDTH_TEXT},
-                {
-                    "type": "object",
-                    "additionalProperties": {"anyOf": [_BANDWIDTH_TEXT, {"type": "array", "items": _BANDWIDTH_TEXT}]},
-                },
-            ],
-            "examples": ["50%", "1000MBps"],
-        }
-    ),
+    _AS_WRITTEN,
+    WithJsonSchema({"anyOf": _BANDWIDTH_FORMS, "examples": ["50%", "1000MBps"]}),
 ]

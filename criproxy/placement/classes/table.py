@@ -5,15 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from criproxy.model.machine.controllable import ANY, Controllable
-from criproxy.placement.classes.options import (
-    BlockIoOptions,
-    CpuOptions,
-    IrqOptions,
-    MemoryOptions,
-    RdtOptions,
-    RdtSection,
-    SchedulingOptions,
-)
+from criproxy.placement.classes import options as models
 from criproxy.placement.options.policy_options import Path
 
 NAMESPACE, POOL, QOS = "namespace", "pool", "QoS class"
@@ -24,12 +16,12 @@ NAMESPACE, POOL, QOS = "namespace", "pool", "QoS class"
 class Parts:
     """What one class sets, and where the file says it."""
 
-    cpu: CpuOptions | None = None
-    memory: MemoryOptions | None = None
-    blockIO: BlockIoOptions | None = None  # noqa: N815 (the name of its kind)
-    rdt: RdtOptions | None = None
-    scheduling: SchedulingOptions | None = None
-    irq: IrqOptions | None = None
+    cpu: models.CpuOptions | None = None
+    memory: models.MemoryOptions | None = None
+    blockIO: models.BlockIoOptions | None = None  # noqa: N815 (the name of its kind)
+    rdt: models.RdtOptions | None = None
+    scheduling: models.SchedulingOptions | None = None
+    irq: models.IrqOptions | None = None
     paths: Mapping[str, Path] = field(default_factory=dict)
     """By kind."""
 
@@ -56,7 +48,7 @@ class Table:
     """Of those that apply to a container and a kind, the first one of the first way counts."""
     roles: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
     """Role → the class of CPUs with it, and where the file says so."""
-    rdt: RdtSection = field(default_factory=RdtSection)
+    rdt: models.RdtSection = field(default_factory=models.RdtSection)
     controllable: tuple[str, ...] = ("*",)
     machine: Controllable = ANY
 

@@ -150,8 +150,3 @@ def _says(rules: Rules, namespace: str, key: str) -> bool:
 def matches_one(text: str, patterns: tuple[str, ...]) -> bool:
     """Whether *text* is what any of *patterns* with * and ? stands for."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
-def matches_any(pattern: str) -> bool:
-    """Whether a pattern with * and ? stands for some key that there is."""
-    return any(fnmatchcase(key, pattern) for key in KEYS)

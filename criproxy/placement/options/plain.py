@@ -9,26 +9,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from yaml import (
-    AliasEvent,
-    CollectionEndEvent,
-    DocumentStartEvent,
-    Event,
-    MappingStartEvent,
-    MarkedYAMLError,
-    ScalarEvent,
-    SequenceStartEvent,
-    YAMLError,
-    parse,
-)
+import yaml
 
 from criproxy.model.text.annotations import MAX_VALUE_CHARS
 
-try:
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # a PyYAML without libyaml
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
-
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a PyYAML without libyaml has only the latter
 MAX_DEPTH = 16
 MAX_NODES = 1024
 """Texts, numbers, lists and maps in one document: each takes time, in which no other call is answered."""
@@ -88,27 +73,27 @@ _long = lru_cache(maxsize=128)(_answer)
 
 def _parsed(text: str) -> Document:
     try:
-        return _built(parse(text, Loader=_Loader))
+        return _built(yaml.parse(text, Loader=_Loader))
     except ValueError as error:
         if isinstance(error, UnicodeError):
             raise ValueError("it is not YAML: it has characters that are not valid text") from None  # noqa: TRY004 (as its callers expect)
         raise
-    except MarkedYAMLError as error:
+    except yaml.MarkedYAMLError as error:
         at = f" in line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
         raise ValueError(f"it is not YAML: {error.problem or 'it cannot be read'}{at}") from None
-    except YAMLError:
+    except yaml.YAMLError:
         raise ValueError("it is not YAML: it has characters that YAML does not allow") from None
 
 
-def _built(events: Iterator[Event]) -> Document:
+def _built(events: Iterator[yaml.Event]) -> Document:
     """What *events* describe; without recursion, so that no depth is too much."""
     roots: list[object] = []
     open_nodes = [_Open(roots)]
     nodes = documents = 0
     for event in events:
-        nodes += isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)
-        documents += isinstance(event, DocumentStartEvent)
-        if isinstance(event, AliasEvent) or len(open_nodes) > MAX_DEPTH + 1:
+        nodes += isinstance(event, yaml.ScalarEvent | yaml.SequenceStartEvent | yaml.MappingStartEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if isinstance(event, yaml.AliasEvent) or len(open_nodes) > MAX_DEPTH + 1:
             raise ValueError(_ALIASES)
         if nodes > MAX_NODES or documents > 1:
             raise ValueError(f"it has more than {MAX_NODES} parts" if nodes > MAX_NODES else "it is several documents")
@@ -136,20 +121,20 @@ class _Open:
             self.node[self.key], self.key = value, None
 
 
-def _take(event: Event, open_nodes: list[_Open]) -> None:
-    if isinstance(event, ScalarEvent):
+def _take(event: yaml.Event, open_nodes: list[_Open]) -> None:
+    if isinstance(event, yaml.ScalarEvent):
         innermost = open_nodes[-1]
         innermost.add(_scalar(event, is_key=isinstance(innermost.node, dict) and innermost.key is None))
-    elif isinstance(event, SequenceStartEvent | MappingStartEvent):
+    elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
         _check_tag(event.tag, ())
-        node: list[object] | dict[str, object] = [] if isinstance(event, SequenceStartEvent) else {}
+        node: list[object] | dict[str, object] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
         open_nodes[-1].add(node)
         open_nodes.append(_Open(node))
-    elif isinstance(event, CollectionEndEvent):
+    elif isinstance(event, yaml.CollectionEndEvent):
         open_nodes.pop()
 
 
-def _scalar(event: ScalarEvent, *, is_key: bool) -> object:
+def _scalar(event: yaml.ScalarEvent, *, is_key: bool) -> object:
     text: str = event.value
     _check_tag(event.tag, _TEXT_TAGS)
     if is_key or event.tag or event.style:

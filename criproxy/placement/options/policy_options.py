@@ -14,7 +14,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are, only_are
-from criproxy.placement.options.annotation_keys import KEYS, matches_any, matches_one
+from criproxy.placement.options.annotation_keys import KEYS, matches_one
 from criproxy.placement.options.usable import (
     COUNTED,
     AvailableCpus,
@@ -68,7 +68,7 @@ class Misfit(NamedTuple):
 
 
 def _checked_key(pattern: str) -> str:
-    if not matches_any(pattern):
+    if not any(matches_one(key, (pattern,)) for key in KEYS):
         near = get_close_matches(pattern, KEYS, n=1)
         mean = f"; did you mean {near[0]!r}?" if near else f"; annotations are: {', '.join(KEYS)}"
         raise ValueError(f"no policy reads an annotation {pattern!r}{mean}")

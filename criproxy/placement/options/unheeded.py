@@ -21,10 +21,7 @@ _NO_CLASSES = "the policy file has no classes"
 _EXPORT = "criproxy does not export NodeResourceTopology objects"
 _PATHS = "criproxy does not look at the paths of mounts and devices"
 
-OPTIONS: Mapping[str, str] = {
-    "turbo_domain": _TURBO,
-    "show_containers_in_nrt": _EXPORT,
-}
+OPTIONS: Mapping[str, str] = {"turbo_domain": _TURBO, "show_containers_in_nrt": _EXPORT}
 """Why options that are understood, so that a configuration can move over, do nothing; by their names in the models."""
 
 ANNOTATIONS: Mapping[str, str] = {

@@ -11,14 +11,13 @@ from dataclasses import replace
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant, Reason
-from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node, Place, Places, Wish, without
 from criproxy.model.workload import Container, ContainerState, Desired
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.ask import reshared
 from criproxy.placement.rules.pipeline import place
-from criproxy.placement.rules.release import is_still_on, staying
+from criproxy.placement.rules.release import is_still_on, is_there, staying
 
 Unfit = tuple[Container, str]
 """A container for which the policy has no place, and its sentence."""
@@ -36,12 +35,12 @@ def as_before_try(
     """
     back = {**_returning(node, places, was_released=was_released), **_still_there(node, places)}
     node = _owed_as_before(node, back, places)
-    others = [each for each in node.containers.values() if each.key not in back and _may_move(node, each)]
+    others = [each for each in node.containers.values() if each.key not in back and may_move(node, each)]
     owned = _owned(back.values())
     needed = owned | _grouped(node, back, policy)
     in_the_way = [each.key for each in others if node.own_cpus(each.key) & needed]
     after = node.replace(grants={**without(node.grants, in_the_way), **back})
-    movable = [each for key in back if _may_move(node, each := node.containers[key])]
+    movable = [each for key in back if may_move(node, each := node.containers[key])]
     resized = [each for each in movable if each.cpu_milli != places[each.life].cpu_milli]
     lost = [each.key for each in others if _has_lost(node, each, places)]
     moves = after.grants != node.grants
@@ -62,11 +61,10 @@ def as_before_try(
 def _returning(node: Node, places: Places, *, was_released: bool) -> dict[str, Grant]:
     """Return the grants of those who return to their *places*, by container key."""
     barred = node.watched_cpus | _owned(node.grants[key] for key in staying(node) if key in node.grants)
-    return {
-        each.key: _returned(places[each.life], None if was_released else node.grants.get(each.key))
-        for each in node.containers.values()
-        if each.life in places and _may_move(node, each) and _is_free(places[each.life], node.topology, barred)
-    }
+    memory = {} if was_released else node.grants
+    had = ((each, places.get(each.life)) for each in node.containers.values() if may_move(node, each))
+    there = ((each.key, place.grant) for each, place in had if place and is_there(node.topology, place.grant))
+    return {key: grant.with_memory_of(memory.get(key, grant)) for key, grant in there if not grant.exclusive & barred}
 
 
 def _still_there(node: Node, places: Places) -> dict[str, Grant]:
@@ -80,7 +78,7 @@ def _owed_as_before(node: Node, back: Collection[str], places: Places) -> Node:
     news = dict[str, Container]()
     for key, each in node.containers.items():
         place = places.get(each.life)
-        if place is None or place.wish is None or not _may_move(node, each):
+        if place is None or place.wish is None or not may_move(node, each):
             continue
         missed = place.wish.missed or (None if key in back else each.missed)
         if missed != each.missed:
@@ -144,27 +142,16 @@ def _parted(
 
 def with_former_places(node: Node, places: Places) -> Node:
     """Return a released node whose containers have their *places* from before a try when the release ends."""
-    there = ((key, each) for key, each in node.containers.items() if each.life in places and _may_move(node, each))
+    there = ((key, each) for key, each in node.containers.items() if each.life in places and may_move(node, each))
     back = {key: places[each.life].grant for key, each in there} | _still_there(node, places)
     owned = _owned(back.values())
     others = {key: _shared(grant, owned) for key, grant in node.former.items() if key not in back}
     return _owed_as_before(node, back, places).replace(former={**others, **back})
 
 
-def _may_move(node: Node, container: Container) -> bool:
+def may_move(node: Node, container: Container) -> bool:
+    """Whether *container* has not ended, and criproxy may give it another place."""
     return container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key))
-
-
-def _returned(place: Place, now: Grant | None) -> Grant:
-    """Return the grant of *place*, with the memory of *now* if that is given."""
-    return place.grant.with_memory_of(now) if now else place.grant
-
-
-def _is_free(place: Place, topology: Topology, barred: CpuSet) -> bool:
-    """Whether the CPUs of *place* exist, and nobody who stays is on those that it owned."""
-    mems = place.grant.mems | place.grant.home_mems
-    exists = place.grant.cpus | place.grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)
-    return exists and not place.grant.exclusive & barred
 
 
 def _has_lost(node: Node, container: Container, places: Places) -> bool:

@@ -44,10 +44,7 @@ def stopped(node: Node, key: str) -> Node:
 
 def of_pod_ended(decision: Decision, before: Node, policy: Policy) -> Decision:
     """Return the *decision* about the end of a sandbox, without kept CPUs of pods that have no other sandbox."""
-    after = without_ended(decision.node, policy)
-    if after is decision.node:
-        return decision
-    return replace(decision, node=after, updates=updates_between(before, after))
+    return decision.with_node(without_ended(decision.node, policy), before)
 
 
 def _resized(node: Node, key: str, cpu_total_milli: int, policy: Policy) -> Decision:

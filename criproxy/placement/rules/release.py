@@ -6,7 +6,7 @@ applied state is still updated, for the check. Their former grants are in `Node.
 ends.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.model.attributes import in_place
@@ -61,22 +61,17 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if node.containers[key].has_id)
+    had = node.former if node.released else {**node.grants, **node.former}
     after = node.replace(
         grants=grants,
         applied=watched,
         released=reason,
         configuration=configuration or node.configuration,
         kept={},
-        former=_former(node, [*grants, *staying(node)]),
+        former={key: had[key] for key in (*grants, *staying(node)) if key in had},
     )
     text = f"{len(grants)} containers may run on all CPUs and no container is placed: {reason}"
     return Decision(after, updates, (Reason(None, text),))
-
-
-def _former(node: Node, keys: Iterable[str]) -> Mapping[str, Grant]:
-    """Return the former grants of the containers *keys*; on a released node, those from before that release."""
-    had = node.former if node.released else {**node.grants, **node.former}
-    return {key: had[key] for key in keys if key in had}
 
 
 def as_before_release(node: Node) -> Node:
@@ -85,7 +80,7 @@ def as_before_release(node: Node) -> Node:
     One that must not be updated has it again if it is still there: it never left.
     """
     still = [key for key in staying(node) if key in node.former and is_still_on(node, key, node.former[key])]
-    back = {key: node.former[key] for key in [*_movable(node), *still] if _is_there(node.topology, node.former[key])}
+    back = {key: node.former[key] for key in [*_movable(node), *still] if is_there(node.topology, node.former[key])}
     return without_former(node.replace(grants={**node.grants, **back}))
 
 
@@ -120,7 +115,7 @@ def before_release(node: Node, key: str, now: Applied) -> Applied | None:
     return replace(now, cpus=had.cpus, mems=had.mems or now.mems)
 
 
-def _is_there(topology: Topology, grant: Grant) -> bool:
+def is_there(topology: Topology, grant: Grant) -> bool:
     """Whether all CPUs and memory nodes of *grant* exist on the machine."""
     mems = grant.mems | grant.home_mems
     return grant.cpus | grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)

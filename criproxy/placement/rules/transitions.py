@@ -79,6 +79,11 @@ def state_after(container: Container, row: Row) -> ContainerState:
     return cell if isinstance(cell, ContainerState) else container.state
 
 
+def given_up(node: Node, containers: Iterable[Container]) -> Node:
+    """Return the node after the create of a later attempt of each of *containers*."""
+    return advanced(node, containers, LATER_ATTEMPT)
+
+
 def has_given_way(node: Node, container: Container) -> bool:
     """Whether *container* never ran, and a later attempt has replaced it."""
     return state_after(container, LATER_ATTEMPT) is not container.state and has_later_attempt(node, container)
