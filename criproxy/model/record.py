@@ -56,17 +56,7 @@ class Kind(Enum):
 
 
 REPEATING = frozenset(
-    {
-        Kind.WAITED,
-        Kind.UPDATED,
-        Kind.FAILED,
-        Kind.LOST,
-        Kind.DRIFT,
-        Kind.RESIZED,
-        Kind.UNKNOWN,
-        Kind.UNHEALTHY,
-        Kind.QUOTA,
-    }
+    map(Kind, ("waited", "updated", "failed", "lost", "drift", "resized", "unknown", "unhealthy", "quota"))
 )
 """Kinds that a container may have any number of times: only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})
