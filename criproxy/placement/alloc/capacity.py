@@ -18,6 +18,9 @@ from criproxy.placement.alloc.near import resize_cpus
 from criproxy.placement.alloc.pools import Pool, PoolTree
 from criproxy.placement.alloc.sums import Change, Sums
 
+RESERVED = "the reserved CPUs"
+"""The name of the pool beside the tree: containers there count in none of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -139,16 +142,10 @@ class _Part(NamedTuple):
 
 
 class Loads:
-    """The load of each pool of a tree, for one node after the other: cheap where little differs between them.
+    """The load of each pool of a tree, for one node after the other: cheap where little differs between them."""
 
-    Args:
-        tree: the pools.
-        ignored: a name of a pool that is not in the tree: containers there do not count.
-    """
-
-    def __init__(self, tree: PoolTree, ignored: str) -> None:
+    def __init__(self, tree: PoolTree) -> None:
         self.tree = tree
-        self._ignored = ignored
         self._loads = Sums(self._part, self._seen, (Load(),) * len(tree.pools), self._changed)
 
     def of(self, node: Node) -> Sequence[Load]:
@@ -162,7 +159,7 @@ class Loads:
         return grant.pool, grant.cpus, grant.exclusive
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
-        if grant.pool == self._ignored or grant.is_preserved:
+        if grant.pool == RESERVED or grant.is_preserved:
             return None
         shares, container = not grant.exclusive or grant.shares, node.containers.get(key)
         milli = shared_milli(container, len(grant.exclusive)) if container and shares else 0
@@ -183,20 +180,6 @@ def shared_cpus(tree: PoolTree, sharable: CpuSet, owned: CpuSet) -> Sequence[Cpu
     """By pool, those of the *sharable* CPUs that are not *owned*: the same sets until an owner comes or goes."""
     free = sharable - owned
     return [free & pool.cpus for pool in tree.pools]
-
-
-def capacity(node: Node, loads: Loads, sharable: CpuSet, kept: int, watched: CpuSet = NO_CPUS) -> Capacity:
-    """The pools of *node*.
-
-    Args:
-        node: its grants say where containers are.
-        loads: of the pools of its machine.
-        sharable: CPUs that containers share as long as they are not exclusive.
-        kept: see `Capacity.kept`.
-        watched: see `Capacity.watched`; only needed for exclusive CPUs.
-    """
-    shared = shared_cpus(loads.tree, sharable, node.exclusive_cpus)
-    return Capacity(loads.tree, shared, loads.of(node), kept, watched)
 
 
 def pool_of(tree: PoolTree, grant: Grant) -> Pool:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import or_
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
@@ -94,14 +96,9 @@ def _preferred(topology: Topology, free: CpuSet, count: int, taste: Taste) -> tu
     if len(liked) >= count:
         free = liked
     if taste.one_package:
-        free = _tightest(free, count, [package.cpus for package in topology.packages])
+        enough = (package.cpus & free for package in topology.packages if len(package.cpus & free) >= count)
+        free = min(enough, key=lambda part: (len(part), min(part)), default=free)
     return free, liked
-
-
-def _tightest(free: CpuSet, count: int, parts: Iterable[CpuSet]) -> CpuSet:
-    """What is free in the part that has enough and the least of it; all that is free where no part has enough."""
-    enough = (part & free for part in parts if len(part & free) >= count)
-    return min(enough, key=lambda part: (len(part), min(part)), default=free)
 
 
 def _evenly(topology: Topology, groups: Groups, count: int, taste: Taste) -> CpuSet:
@@ -143,12 +140,8 @@ def one_per_core(topology: Topology, cpus: CpuSet, first: CpuSet = frozenset()) 
 
 def surroundings(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
     """The CPUs of *free* on the NUMA nodes *near*, and on others only as far from them as it takes for *count*."""
-    found: CpuSet = frozenset()
-    for ring in rings(topology, near):
-        found |= free & ring
-        if len(found) >= count:
-            return found
-    return free
+    parts = (free & circle for circle in circles(topology, near))
+    return next((part for part in parts if len(part) >= count), free)
 
 
 def rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
@@ -162,25 +155,17 @@ def rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
 
 def circles(topology: Topology, near: CpuSet) -> list[CpuSet]:
     """The CPUs of the nodes *near*, then also those at the next distance, and so on up to all of them."""
-    found: list[CpuSet] = []
-    for ring in rings(topology, near):
-        found.append(found[-1] | ring if found else ring)
-    return found
+    return list(accumulate(rings(topology, near), or_))
 
 
 def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
     """The free CPUs of the NUMA nodes to take *count* from, in this order."""
-    left = list(_best_part(topology, free, count, liked))
+    enough = (groups for _, groups in _parts(topology, free) if sum(map(len, groups)) >= count)
+    left = [*min(enough, key=lambda groups: _part_order(groups, count, liked))]
     chosen: list[CpuSet] = []
     while (missing := count - sum(map(len, chosen))) > 0:
         chosen.append(left.pop(_next_group(left, missing)))
     return chosen
-
-
-def _best_part(topology: Topology, free: CpuSet, count: int, liked: CpuSet) -> Groups:
-    """The NUMA nodes (their free CPUs) of the best part of the machine to take *count* CPUs from."""
-    enough = (groups for _, groups in _parts(topology, free) if sum(map(len, groups)) >= count)
-    return min(enough, key=lambda groups: _part_order(groups, count, liked))
 
 
 def _parts(topology: Topology, free: CpuSet) -> Iterator[tuple[str, Groups]]:
@@ -211,13 +196,8 @@ def _groups(topology: Topology, free: CpuSet) -> Groups:
 
 
 def _nodes_needed(groups: Iterable[CpuSet], count: int) -> int:
-    needed = 0
-    for size in sorted(map(len, groups), reverse=True):
-        if count <= 0:
-            break
-        count -= size
-        needed += 1
-    return needed
+    sizes = sorted(map(len, groups), reverse=True)
+    return sum(before < count for _, before in zip(sizes, accumulate(sizes, initial=0), strict=False))
 
 
 def _next_group(groups: Sequence[CpuSet] | Sequence[list[int]], count: int) -> int:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import LOCAL_DISTANCE, Core, Topology
 from criproxy.placement.alloc.cpus import PLAIN, Taste, rings, take_cpus, take_in_order
@@ -109,8 +108,6 @@ def resize_cpus(topology: Topology, own: CpuSet, free: CpuSet, count: int, taste
     """
     if count <= len(own):
         return take_cpus(topology, own, count, taste)
-    if count > len(own | free):
-        raise NotEnough(f"{count} CPUs wanted, {len(own | free)} free")
     if not own:
         return take_cpus(topology, free, count, taste)
     more, free = count - len(own), free - own

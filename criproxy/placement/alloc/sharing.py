@@ -8,13 +8,10 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
-from criproxy.placement.alloc.capacity import Capacity, Loads, capacity, pool_of, shared_cpus
+from criproxy.placement.alloc.capacity import RESERVED, Capacity, Loads, pool_of, shared_cpus
 from criproxy.placement.alloc.cpus import one_per_core
 from criproxy.placement.alloc.memory.place_memory import ordinary_bytes
 from criproxy.placement.alloc.pools import PoolTree, build_pools
-
-RESERVED = "the reserved CPUs"
-"""The name of the pool beside the tree."""
 
 _Place = tuple[CpuSet, CpuSet, CpuSet, CpuSet, str]
 """All that policies set in the grant of a shared container."""
@@ -38,7 +35,8 @@ class Division:
         """What is free in each pool, where *watched* CPUs cannot be owned."""
         # A container that shares will always find a CPU: a reserved one, or one that is kept for it.
         kept = int(not self.reserved - node.exclusive_cpus)
-        return capacity(node, self._loads, self.sharable, kept, watched)
+        shared = shared_cpus(self.tree, self.sharable, node.exclusive_cpus)
+        return Capacity(self.tree, shared, self._loads.of(node), kept, watched)
 
     @cached_property
     def memory_bytes(self) -> tuple[int, ...]:
@@ -47,7 +45,7 @@ class Division:
 
     @cached_property
     def _loads(self) -> Loads:
-        return Loads(self.tree, RESERVED)
+        return Loads(self.tree)
 
     def own_sharable(self) -> bool:
         """Whether sharable CPUs can be owned at all."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from criproxy.model.controls import ContainerControls, Controls, CpuTuning, Desired, IrqClaim, Irqs
+from criproxy.model.controls import ContainerControls, Controls, Desired, IrqClaim, Irqs
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -42,7 +42,11 @@ def use_of(grant: Grant, parts: ClassParts) -> Use:
 
 @remembered(64)  # of thousands of containers
 def _classes_of_cpus(controls: Controls, parts: ClassParts) -> tuple[str, str]:
-    cpu, irq = controls.class_of("cpu"), controls.class_of("irq")
+    return _effective(controls.class_of("cpu"), controls.class_of("irq"), parts)
+
+
+def _effective(cpu: str, irq: str, parts: ClassParts) -> tuple[str, str]:
+    """Return these classes of CPUs and interrupts, where they set something."""
     return cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else ""
 
 
@@ -81,10 +85,7 @@ def layout(
     """
     uses = [*uses, *_of_pools(empty, parts)]
     cpus = {name: ids for name, ids in _cpus_by_class(node, parts, uses, reserved).items() if ids}
-    tunings: dict[str, CpuTuning] = {}
-    for name in cpus:
-        if tuning := parts.tuning(name):
-            tunings[name] = tuning
+    tunings = {name: tuning for name in cpus if (tuning := parts.tuning(name))}
     return Desired(
         tunings=tunings,
         cpus={name: format_cpuset(cpus[name]) for name in sorted(tunings)},
@@ -96,8 +97,7 @@ def layout(
 def _of_pools(empty: Mapping[str, CpuSet], parts: ClassParts) -> Iterator[Use]:
     """Yield how the CPUs of pools without containers count: as if there were some, if the pool has a class."""
     for pool, ids in empty.items():
-        cpu, irq = parts.of_pool("cpu", pool), parts.of_pool("irq", pool)
-        classes = (cpu if cpu and parts.tuning(cpu) else "", irq if irq and parts.irq(irq) else "")
+        classes = _effective(parts.of_pool("cpu", pool), parts.of_pool("irq", pool), parts)
         if any(classes):
             yield Use(NO_CPUS, ids, False, *classes)
 

@@ -6,6 +6,7 @@ steps is limited, with a lower limit on nodes with more containers, where each s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import comb
 
 from criproxy.errors import Refused
@@ -137,16 +138,12 @@ class _Search:
         """Return *leavers* without those that may stay, as far as the steps suffice."""
         try:
             for one in leavers[:-1]:
-                if len(leavers) > 1 and self._fits_without(node, rest := [each for each in leavers if each != one]):
+                rest = [each for each in leavers if each != one]
+                if rest and self._fits(reduce(self._without, rest, node)):
                     leavers = rest
         except _OutOfStepsError:
             pass
         return leavers
-
-    def _fits_without(self, node: Node, leavers: Sequence[_Leaver]) -> bool:
-        for each in leavers:
-            node = self._without(node, each)
-        return self._fits(node)
 
     def _compared(self, node: Node) -> frozenset[str]:
         """Return the names of the pools that the policy compares; empty if it does not report them."""

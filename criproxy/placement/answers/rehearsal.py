@@ -65,15 +65,11 @@ def fit(node: Node, policy: Policy, pod: Pod, container: Container) -> Fit:
         pod: with a key that no pod of *node* has.
         container: in it, as a create message describes it.
     """
-    before = step(node, PodCreated(pod), policy).node
-    event, result = ContainerCreating(container), _placed(before, container, policy)
+    before, event = step(node, PodCreated(pod), policy).node, ContainerCreating(container)
+    try:
+        result: Decision | Refused = step(before, event, policy)
+    except Refused as refused:
+        result = refused
     compared = not node.released and not isinstance(result, BadAnnotation)  # that nobody's leaving makes good
     found = weighed(before, event, policy, refused=isinstance(result, Refused)) if compared else None
     return Fit(before, container, result, found[1] if found else None)
-
-
-def _placed(before: Node, container: Container, policy: Policy) -> Decision | Refused:
-    try:
-        return step(before, ContainerCreating(container), policy)
-    except Refused as refused:
-        return refused

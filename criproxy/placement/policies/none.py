@@ -55,9 +55,8 @@ class Fallback(_NoCpus):
         part = self.options.within(node)
         shared = part.shared_cpus or node.shared_cpus
         if not shared:
-            raise NotEnough(
-                f"container {container.title} cannot be placed: every CPU is exclusive to another container"
-            )
+            text = f"container {container.title} cannot be placed: every CPU is exclusive to another container"
+            raise NotEnough(text)
         reason = f"{container.title} shares {numbered('CPU', shared)}: the policy was not asked"
         return Change({container.key: Grant(shared, part.topology.mems)}, (reason,))
 

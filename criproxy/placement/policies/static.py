@@ -19,7 +19,7 @@ from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.cpus import Taste, surroundings, take_cpus
-from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import NEAR, place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, whole_cores
 from criproxy.placement.alloc.rank import Candidates
 from criproxy.placement.options.annotation_parsing import Wishes
@@ -27,10 +27,6 @@ from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
 from criproxy.placement.options.policy_options import Exclusive, Misfit, Options
 from criproxy.placement.policies.api import NOTHING_FREE, Entry, Free
 from criproxy.placement.policies.parts import by_node, no_shared_cpu, own_kept, parts_compared, unmoved
-
-NEAR = MemoryWish(usual=frozenset())
-"""The memory of the NUMA nodes of its CPUs."""
-
 
 _EXCLUSIVE = (
     ("distribute_cpus_across_cores", "full_pcpus_only"),
@@ -102,7 +98,8 @@ class StaticPolicy:
             shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
             if not shared:
                 raise no_shared_cpu(node.topology, container)
-            grant = alike(Grant(shared, _shared_mems(node, container)))
+            had = node.grants.get(container.key)  # with memory that has not been set, or none
+            grant = alike(Grant(shared, NO_CPUS if had and not had.mems else node.topology.mems))
             reason = f"{container.title} shares {numbered('CPU', shared)}: {self._why_shared(container)}"
             pool = None if own else shared  # it gives nothing back
             return Change(self._with_sharers(node, {container.key: grant}, pool), (reason, *wishes.notes()))
@@ -271,12 +268,6 @@ def _near(node: Node, container: Container) -> CpuSet:
         return NO_CPUS
     mems = NO_CPUS if grant.mems == node.topology.mems else grant.mems
     return mems or node.topology.nodes_of(grant.exclusive)
-
-
-def _shared_mems(node: Node, container: Container) -> CpuSet:
-    """All memory, except where it has not been set so far."""
-    grant = node.grants.get(container.key)
-    return grant.mems if grant and not grant.mems else node.topology.mems
 
 
 def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:

@@ -1,7 +1,7 @@
 """The entries of the history about an event: one for each affected container, and why others move."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.model.attributes import ATTRIBUTES, as_facts, changes
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
@@ -25,7 +25,7 @@ class Entry:
     """None: the entry is about the node."""
     kind: Kind
     sentences: tuple[str, ...]
-    facts: dict[str, Fact]
+    facts: dict[str, Fact] = field(default_factory=dict)
     at_s: float = 0.0
     """In seconds since the epoch."""
 
@@ -42,14 +42,13 @@ def entries_of(before: Node, event: Event, decision: Decision, at_s: float = 0.0
             yield _placed(container, decision)
             yield from _of_others(decision)
         case events.ContainerCreated(reservation, key) if reservation in before.containers:
-            yield Entry(
-                after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
-            )
+            text = f"the runtime created it with the id {key[:SHORT_ID]}"
+            yield Entry(after.containers[key], Kind.CREATED, (text,))
         case events.ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
-            yield Entry(after.containers[key], Kind.STARTED, ("it is running",), {})
+            yield Entry(after.containers[key], Kind.STARTED, ("it is running",))
         case events.UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
             text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
-            yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
+            yield Entry(after.containers[key], Kind.UNKNOWN, (text,))
         case events.ContainerExited(key) | events.ContainerGone(key) if key in before.containers:
             why = tuple([each for each in decision.sentences if not isinstance(each, AboutQuota)])
             ended_s = events.happened_s(event, at_s)
@@ -173,7 +172,7 @@ def unplaced_text(since_s: float, until_s: float) -> str:
 def _placed(new: Container, decision: Decision) -> Entry:
     if decision.key != new.key:
         text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
-        return Entry(new, Kind.REPEATED, (text,), {})
+        return Entry(new, Kind.REPEATED, (text,))
     kind = Kind.GRANTED if new.state is ContainerState.CREATING else Kind.ADOPTED
     placed = decision.node.containers.get(new.key, new)
     return Entry(placed, kind, _own(decision) or ("it is left where it is",), _facts(decision.grant))
@@ -211,7 +210,7 @@ def _own(decision: Decision) -> tuple[str, ...]:
 def _of_node(decision: Decision) -> Iterator[Entry]:
     """Yield an entry with the sentences about the node."""
     if sentences := tuple(reason.text for reason in decision.reasons if reason.key is None):
-        yield Entry(None, Kind.NODE, sentences, {})
+        yield Entry(None, Kind.NODE, sentences)
 
 
 def _of_others(decision: Decision) -> Iterator[Entry]:
@@ -242,12 +241,7 @@ def _ended(
     now = after.containers.get(container.key)
     if now is container:
         return
-    if now is not None:
-        text = "it ended"
-    elif not container.has_id:
-        text = "its reserved place was released"
-    else:
-        text = removed
+    text = "it ended" if now else removed if container.has_id else "its reserved place was released"
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
         text += _left(after, grant.exclusive)

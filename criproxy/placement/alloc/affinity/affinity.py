@@ -102,11 +102,11 @@ def _mutual(name: str, other: str, container: str, *, anti: bool) -> list[Affini
 def _full(container: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
     name = bounded_text(container, _MAX_NAME_CHARS)
     if unknown := sorted(str(key) for key in entry.keys() - {"match", "scope", "weight"}):
-        raise ValueError(f"{name}: an affinity has match, scope and weight, and no {_shown(unknown[0])}")
+        raise ValueError(f"{name}: an affinity has match, scope and weight, and no {expressions.shown(unknown[0])}")
     weight = entry.get("weight", 1)
     if type(weight) is not int or abs(weight) > MAX_WEIGHT:
         raise ValueError(
-            f"{name}: the weight is a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {_shown(weight)}"
+            f"{name}: the weight is a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {expressions.shown(weight)}"
         )
     if "match" not in entry:
         raise ValueError(f"{name}: an affinity needs a match")
@@ -116,12 +116,6 @@ def _full(container: str, entry: Mapping[object, object], *, anti: bool) -> Affi
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return Affinity(match, -weight if anti else weight, scope)
-
-
-def _shown(value: object) -> str:
-    """A few characters of *value*, whatever it is: numbers of thousands of digits cannot even be written."""
-    is_long = isinstance(value, int) and value.bit_length() > _MAX_NAME_CHARS
-    return "a very long number" if is_long else bounded_text(repr(value), _MAX_NAME_CHARS)
 
 
 def keys_of(affinities: Iterable[Affinity]) -> set[str]:

@@ -54,7 +54,7 @@ class Expression:
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise ValueError(f"unknown operator {_shown(self.operator)}; operators are: {', '.join(OPERATORS)}")
+            raise ValueError(f"unknown operator {shown(self.operator)}; operators are: {', '.join(OPERATORS)}")
         if self.operator in _WITHOUT_VALUES and self.values:
             raise ValueError(f"{self.operator} takes no values, but has {len(self.values)}")
         if self.operator in _WITH_ONE_VALUE and len(self.values) != 1:
@@ -134,21 +134,23 @@ def to_expression(data: object) -> Expression:
         ValueError: it says none; one sentence.
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {_shown(data)}")  # noqa: TRY004
+        raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {shown(data)}")  # noqa: TRY004
     if unknown := sorted(str(name) for name in data.keys() - {"key", "operator", "values"}):
-        raise ValueError(f"unknown field {_shown(unknown[0])}: an expression has key, operator and values")
+        raise ValueError(f"unknown field {shown(unknown[0])}: an expression has key, operator and values")
     key, operator, values = data.get("key", ""), data.get("operator"), data.get("values") or []
     if not isinstance(key, str) or not isinstance(operator, str):
         raise ValueError("an expression needs a key and an operator, both texts")  # noqa: TRY004
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
-        raise ValueError(f"the values of an expression are a list, not {_shown(values)}")
+        raise ValueError(f"the values of an expression are a list, not {shown(values)}")
     if not key and operator != "AlwaysTrue":
         raise ValueError(f"{bounded_text(operator, _MAX_SHOWN)} needs a key")
     return Expression(key, operator, tuple(map(_text, values)))
 
 
-def _shown(value: object) -> str:
-    return bounded_text(repr(value), _MAX_SHOWN)
+def shown(value: object) -> str:
+    """A few characters of *value*, whatever it is: numbers of thousands of digits cannot even be written."""
+    is_long = isinstance(value, int) and value.bit_length() > _MAX_SHOWN
+    return "a very long number" if is_long else bounded_text(repr(value), _MAX_SHOWN)
 
 
 def _text(value: object) -> str:

@@ -4,8 +4,9 @@ The rules are those of nri-plugins' memory allocator, with two differences: unio
 too, and `come_back` returns what was freed to containers that once had to move.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from criproxy.errors import NotEnough
@@ -14,16 +15,7 @@ from criproxy.model.machine.topology import MemoryKind
 from criproxy.placement.alloc.memory.zones import KINDS, Mask, MemoryRequest, Priority, Promises, first_zone
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What became of a request."""
-
-    zone: CpuSet
-    moved: Mapping[str, CpuSet]
-    """New zones of others that had to move, by key."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Crowd:
     """All containers with memory, by zone. Each is read only where one has to move: there may be hundreds."""
 
@@ -32,12 +24,20 @@ class Crowd:
     """By zone, in any order."""
     request: Callable[[str], MemoryRequest]
     """By key."""
-    age: Callable[[str], int]
-    """By key: the older, the less."""
+    order: Iterable[str]
+    """All keys, the oldest first."""
+
+    @cached_property
+    def ages(self) -> Mapping[str, int]:
+        """By key: the older, the less."""
+        return {key: place for place, key in enumerate(self.order)}
 
 
-def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
+def allocate(crowd: Crowd, request: MemoryRequest) -> tuple[CpuSet, Mapping[str, CpuSet]]:
     """Find nodes for *request* beside a *crowd* that has no such key, moving some of it if need be.
+
+    Returns:
+        The nodes, and those of others that had to move, by key.
 
     Raises:
         NotEnough: there is no such node, or none with memory for the kernel itself; one sentence.
@@ -47,7 +47,7 @@ def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
     moves.put(request, zone)
     moves.relieve(accepted)
     zones = {key: memory.nodes(mask) for key, mask in moves.moved.items()}
-    return Allocation(zones.pop(request.key, memory.nodes(zone)), zones)
+    return zones.pop(request.key, memory.nodes(zone)), zones
 
 
 def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
@@ -58,7 +58,7 @@ def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
     """
     memory, moves = crowd.promises.memory, _Moves(crowd)
     requests = [moves.users(zone)[key] for key, zone in zones.items()]
-    for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
+    for request in sorted(requests, key=lambda one: (-one.priority, crowd.ages[one.key])):
         if request.priority is not Priority.RESERVATION:
             moves.narrow(request, zones[request.key])
     return {key: memory.nodes(mask) for key, mask in moves.moved.items()}
@@ -177,7 +177,7 @@ class _Moves:
         return found
 
     def _age(self, key: str) -> float:
-        return inf if key == self._new_key else self._crowd.age(key)
+        return inf if key == self._new_key else self._crowd.ages[key]
 
     def narrow(self, request: MemoryRequest, had: Mask) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""

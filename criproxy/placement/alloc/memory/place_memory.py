@@ -27,9 +27,6 @@ PROMISED_PERCENT = 97
 ORDINARY = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
 """What a container gets near its CPUs by default; HBM is scarce and has to be asked for."""
 
-_MACHINES = 4
-"""How many machines are remembered; the daemon has one."""
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryWish:
@@ -45,7 +42,8 @@ class MemoryWish:
     """Why its memory stays as it is, whatever that may be; empty where that is not so."""
 
 
-ANY = MemoryWish()
+ANY, NEAR = MemoryWish(), MemoryWish(usual=frozenset())
+"""Nothing; and the memory of the NUMA nodes of its CPUs, of whatever kind."""
 
 
 class _Machine(NamedTuple):
@@ -214,8 +212,8 @@ def _beside_others(
     if not may_move:
         return first | memory.nodes(_widened(others.promises, zone, size)), {}
     here = first & machine.topology.mems
-    done = allocate(others, request_for(container, here, memory.kinds(zone)))
-    return done.zone | (first - here), {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
+    found, moved = allocate(others, request_for(container, here, memory.kinds(zone)))
+    return found | (first - here), {key: _moved(grants[key], mems) for key, mems in moved.items()}
 
 
 def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
@@ -247,13 +245,11 @@ def _with(grant: Grant, mems: CpuSet, home: CpuSet) -> Grant:
 
 
 def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
-    promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
-    usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
-    memory = Memory(topology, usable, pessimistic=pessimistic)
+    memory = Memory(topology, percent=PROMISED_PERCENT, pessimistic=pessimistic)
     return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {}, {})
 
 
-_machine = remembered(_MACHINES)(_machine_of)
+_machine = remembered(4)(_machine_of)
 
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:

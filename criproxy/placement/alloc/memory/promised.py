@@ -6,7 +6,7 @@ used theirs yet.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -62,7 +62,7 @@ class Crowds:
         for (zone, at_home), share in sorted(self._shares.of(node, grants, without).items(), key=itemgetter(0)):
             promises.add(zone, share.size_bytes, at_home=at_home)
             by_zone[zone] = by_zone[zone] | share.keys if zone in by_zone else share.keys
-        return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), _ages(grants))
+        return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), grants)
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
         zone, at_home = self._memory.mask(grant.mems or _unknown(node, key)), not grant.home_mems
@@ -83,18 +83,6 @@ def _changed(shares: Mapping[_Place, _Share], changes: Sequence[Change[_Part]]) 
             size_bytes, keys = found.get(new.place, _Share(0, frozenset()))
             found[new.place] = _Share(size_bytes + new.size_bytes, keys | {key})
     return found
-
-
-def _ages(grants: Mapping[str, Grant]) -> Callable[[str], int]:
-    """The place of a key in *grants*, all of them found when one is asked for."""
-    ages: dict[str, int] = {}
-
-    def age(key: str) -> int:
-        if not ages:
-            ages.update((each, place) for place, each in enumerate(grants))
-        return ages[key]
-
-    return age
 
 
 def _request_of(node: Node, grant: Grant, key: str) -> MemoryRequest:

@@ -5,10 +5,9 @@ it ask for more than its nodes have; then some have to move out of it (`moving`)
 the nearest nodes. The rules are those of nri-plugins' memory allocator.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -51,28 +50,21 @@ class Memory:
 
     Args:
         topology: its nodes with their kinds, and the distances between them.
-        capacity_bytes: of each node, by id, where it is another than the topology's.
+        percent: how much of a node's memory may be promised.
         pessimistic: a container that may use more than a zone may use all of it in that zone, as CRI-RM counts.
     """
 
-    def __init__(
-        self, topology: Topology, capacity_bytes: Mapping[int, int] | None = None, *, pessimistic: bool = False
-    ) -> None:
+    def __init__(self, topology: Topology, *, percent: int = 100, pessimistic: bool = False) -> None:
         nodes = [node for node in topology.nodes if node.id in topology.mems]
-        sizes = {node.id: node.memory_bytes for node in nodes} | dict(capacity_bytes or {})
         self.pessimistic = pessimistic
         self.ids = tuple(node.id for node in nodes)
+        self.all = (1 << len(self.ids)) - 1
         self._bit = {id_: 1 << place for place, id_ in enumerate(self.ids)}
-        self._sizes = [(1 << place, sizes[id_]) for place, id_ in enumerate(self.ids)]
+        self._sizes = [(1 << place, node.memory_bytes * percent // 100) for place, node in enumerate(nodes)]
         self.of_kind = {kind: self.mask(node.id for node in nodes if node.kind is kind) for kind in KINDS}
         self.normal = self.mask(node.id for node in nodes if node.normal_memory)
         self._distances = [[topology.distance(one, other) for other in self.ids] for one in self.ids]
         self._expanded: dict[tuple[Mask, frozenset[MemoryKind]], Mask] = {}
-
-    @cached_property
-    def all(self) -> Mask:
-        """Every node."""
-        return (1 << len(self.ids)) - 1
 
     def mask(self, nodes: Iterable[int]) -> Mask:
         """The set of those of *nodes* that this machine has."""

@@ -50,9 +50,9 @@ class Shape:
         The parts of a composite balloon share evenly.
         """
         if not self.parts:
-            size = max(self.kind.min_cpus, -(-max(milli, 1) // 1000))
+            size = max(self.kind.type.min_cpus, -(-max(milli, 1) // 1000))
             return None if self.kind.max_cpus is not None and size > self.kind.max_cpus else (size,)
-        share = -(-max(milli, 1, self.kind.min_cpus * 1000) // len(self.parts))
+        share = -(-max(milli, 1, self.kind.type.min_cpus * 1000) // len(self.parts))
         found: list[int] = []
         for part in self.parts:
             sizes = part.sizes(share)
@@ -64,19 +64,17 @@ class Shape:
     @cached_property
     def limit(self) -> int | None:
         """How many CPUs it can have at most; None: any number."""
-        own = self.kind.max_cpus
-        inner = [part.limit for part in self.parts]
-        known = [limit for limit in inner if limit is not None]
-        limits = ([own] if own is not None else []) + ([min(known) * len(self.parts)] if known else [])
-        return min(limits) if limits else None
+        known = [part.limit for part in self.parts if part.limit is not None]
+        limits = [self.kind.max_cpus, min(known) * len(self.parts) if known else None]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 def smallest(shape: Shape) -> tuple[int, ...]:
     """The sizes of the leaves of a balloon without containers."""
     if not shape.parts:
-        return (shape.kind.min_cpus,)
+        return (shape.kind.type.min_cpus,)
     least = [smallest(part) for part in shape.parts]
-    sizes = shape.sizes(shape.kind.min_cpus * 1000) if shape.kind.min_cpus else None
+    sizes = shape.sizes(shape.kind.type.min_cpus * 1000) if shape.kind.type.min_cpus else None
     return tuple(size for part in least for size in part) if sizes is None else sizes
 
 
@@ -97,12 +95,7 @@ def _shape(kind: Kind, counts: Mapping[str, int], chosen: list[str]) -> Shape:
 
 
 def resized(
-    catalogue: Catalogue,
-    shape: Shape,
-    home: CpuSet,
-    free: CpuSet,
-    sizes: Sequence[int],
-    also: Wants,
+    catalogue: Catalogue, shape: Shape, home: CpuSet, free: CpuSet, sizes: Sequence[int], also: Wants
 ) -> CpuSet:
     """The CPUs of a balloon whose leaves get these *sizes*, of its present CPUs as many as possible.
 
@@ -119,19 +112,15 @@ def resized(
     parts = _parts(leaves, home)
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
         if len(parts[place]) > size:
-            tree = catalogue.tree(by_thread=leaf.wants.spread)
-            kept = shrink(tree, parts[place], free, size, replace(leaf.wants, rather=also.rather))
+            tree, wants = catalogue.tree(leaf.wants), replace(leaf.wants, rather=also.rather)
+            kept = shrink(tree, parts[place], free, size, wants)
             free |= parts[place] - kept
             parts[place] = kept
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
-        wants = replace(
-            leaf.wants, near=also.near + leaf.wants.near, away=leaf.wants.away + also.away, rather=also.rather
-        )
-        grown = grow(
-            catalogue.tree(by_thread=wants.spread), parts[place], free, min(size - len(parts[place]), len(free)), wants
-        )
-        free -= grown
-        parts[place] = grown
+        near, away, more = also.near + leaf.wants.near, leaf.wants.away + also.away, size - len(parts[place])
+        wants, tree = replace(leaf.wants, near=near, away=away, rather=also.rather), catalogue.tree(leaf.wants)
+        parts[place] = grow(tree, parts[place], free, min(more, len(free)), wants)
+        free -= parts[place]
     return NO_CPUS.union(*parts)
 
 

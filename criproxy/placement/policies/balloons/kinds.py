@@ -20,7 +20,6 @@ from criproxy.placement.policies.balloons.fields import (
     PRIORITIES,
     REFUSED,
     RESERVED,
-    SYSFS,
     SYSTEM_NAMESPACE,
     BalloonsFields,
     BalloonType,
@@ -54,11 +53,6 @@ class Kind:
     def name(self) -> str:
         """As in annotations and options."""
         return self.type.name
-
-    @property
-    def min_cpus(self) -> int:
-        """The size of its smallest balloon."""
-        return self.type.min_cpus
 
     @property
     def max_cpus(self) -> int | None:
@@ -95,8 +89,6 @@ class Catalogue:
     topology: Topology
     kinds: Sequence[Kind]
     """In the order in which a container's type is looked for."""
-    reserved: CpuSet
-    """CPUs that are named as reserved."""
     named: dict[str, Any] = field(default_factory=dict, compare=False)
     """The balloons that names of pools stand for, as far as `state.read` has parsed them: one of its caches."""
     last_read: list[Any] = field(default_factory=list, compare=False)
@@ -118,9 +110,9 @@ class Catalogue:
         kinds = [kind for kind in self.kinds if kind.type.min_balloons and not kind.refused]
         return sorted(kinds, key=lambda kind: (PRIORITIES.index(kind.type.allocator_priority), kind.index))
 
-    def tree(self, *, by_thread: bool = False) -> Tree:
-        """The machine, level by level."""
-        return self._by_thread if by_thread else self._plain
+    def tree(self, wants: Wants) -> Tree:
+        """The machine, level by level, for a balloon that *wants* its CPUs spread or not."""
+        return self._by_thread if wants.spread else self._plain
 
     @cached_property
     def _plain(self) -> Tree:
@@ -166,7 +158,7 @@ def catalogue(options: BalloonsFields, topology: Topology) -> Catalogue:
         kinds[kind.name] = _composed(kinds[kind.name], kinds)
     if options.rules == "crirm":
         kinds = {name: _by_crirm(kind, options, topology) for name, kind in kinds.items()}
-    return Catalogue(options, topology, tuple(kinds.values()), reserved)
+    return Catalogue(options, topology, tuple(kinds.values()))
 
 
 def _composed(kind: Kind, kinds: Mapping[str, Kind]) -> Kind:
@@ -246,16 +238,10 @@ def _others(
     return tuple(cpus for device, cpus in wanted.items() if device not in own)
 
 
-def is_device(path: str) -> bool:
-    """Whether *path* names something that `device_cpus` may know."""
-    return path.startswith((POD_RESOURCES, SYSFS)) and ".." not in path
-
-
 def device_cpus(path: str, topology: Topology, options: BalloonsFields) -> CpuSet:
     """The CPUs next to a NUMA node, a CPU, one of its caches or a device; none where the machine has no such thing."""
     if found := fullmatch(_NODE, path):
-        node = topology.node_by_id.get(int(found[1]))
-        return node.cpus if node else NO_CPUS
+        return topology.cpus_of((int(found[1]),))
     if not (found := fullmatch(_CPU, path)):
         return options.device_cpus.get(path, NO_CPUS) & topology.cpus
     cpu, index = int(found[1]), int(found[3] or 0)

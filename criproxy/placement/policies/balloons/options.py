@@ -19,11 +19,12 @@ from criproxy.placement.policies.balloons.fields import (
     ANNOTATION,
     DEFAULT,
     RESERVED,
+    SYSFS,
     SYSTEM_NAMESPACE,
     BalloonsFields,
     BalloonType,
 )
-from criproxy.placement.policies.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus, is_device
+from criproxy.placement.policies.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
 from criproxy.placement.policies.balloons.state import State, read
 
 EVERYTHING = "*"
@@ -52,7 +53,18 @@ class BalloonsOptions(BalloonsFields):
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give."""
         yield from super().contradictions()
-        yield from balloon_contradictions(self)
+        seen: dict[str, int] = {}
+        types = {kind.name: kind for kind in self.balloon_types}
+        classes = [load.name for load in self.load_classes]
+        for index, kind in enumerate(self.balloon_types):
+            path = ("balloonTypes", index)
+            if seen.setdefault(kind.name, index) != index:
+                text = f"is also the name of balloonTypes[{seen[kind.name]}]: give each type a name of its own"
+                yield Misfit((*path, "name"), text)
+            yield from _sizes(path, kind)
+            yield from _components(path, kind, types)
+            yield from _names(path, kind, classes)
+        yield from unreachable(self)
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """Balloons and devices that the machine *topology* cannot have."""
@@ -154,22 +166,6 @@ def _unknown(path: Path, keys: Sequence[str], operator: str = "") -> Iterator[Mi
             yield Misfit(path, f"no container has the key {key!r}; keys are: {KEYS}")
 
 
-def balloon_contradictions(options: BalloonsFields) -> Iterator[Misfit]:
-    """A sentence for each, with the option that it is about."""
-    seen: dict[str, int] = {}
-    types = {kind.name: kind for kind in options.balloon_types}
-    classes = [load.name for load in options.load_classes]
-    for index, kind in enumerate(options.balloon_types):
-        path = ("balloonTypes", index)
-        if seen.setdefault(kind.name, index) != index:
-            text = f"is also the name of balloonTypes[{seen[kind.name]}]: give each type a name of its own"
-            yield Misfit((*path, "name"), text)
-        yield from _sizes(path, kind)
-        yield from _components(path, kind, types)
-        yield from _names(path, kind, classes)
-    yield from unreachable(options)
-
-
 def _sizes(path: Path, kind: BalloonType) -> Iterator[Misfit]:
     if kind.max_cpus > 0 and kind.min_cpus > kind.max_cpus:
         yield Misfit((*path, "minCPUs"), f"is {kind.min_cpus}, which is more than maxCPUs ({kind.max_cpus})")
@@ -203,7 +199,7 @@ def _names(path: Path, kind: BalloonType, classes: list[str]) -> Iterator[Misfit
             text = f"there is no load class {load!r}; load classes are: {', '.join(classes) or 'none'}"
             yield Misfit((*path, "loads", place), text)
     for place, device in enumerate(kind.prefer_close_to_devices):
-        if not is_device(device):
+        if not device.startswith((POD_RESOURCES, SYSFS)) or ".." in device:
             text = f"{device!r} is neither a path below /sys nor podresourceapi:NAME"
             yield Misfit((*path, "preferCloseToDevices", place), text)
 

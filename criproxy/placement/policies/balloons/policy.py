@@ -48,7 +48,8 @@ class BalloonsPolicy:
         cpus = self._cpus(after, filled.balloon, node, hide=kind.type.hide_hyperthreads if hide is None else hide)
         grants = {container.key: _grant(filled.balloon, cpus, node.grants.get(container.key, Grant(NO_CPUS, NO_CPUS)))}
         grants |= self._repinned(after, node, {**node.grants, **grants}, container.key)
-        wish = self._memory_wish(kind, wishes)
+        pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
+        wish = memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
         change = place_memory(node, grants, container, node.topology.nodes_of(cpus), wish)
         return Change(change.grants, (_reason(container, filled, cpus), *change.reasons, *wishes.notes()))
 
@@ -113,10 +114,6 @@ class BalloonsPolicy:
         cpus = united(balloon.home, state.lent(balloon))
         return interned(one_per_core(node.topology, cpus)) if hide else cpus
 
-    def _memory_wish(self, kind: Kind, wishes: Wishes) -> MemoryWish:
-        pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
-        return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
-
     def _repinned(self, state: State, node: Node, grants: Mapping[str, Grant], key: str = "") -> dict[str, Grant]:
         """The new grants of all but *key* whose CPUs are not those that their balloon has now."""
         changed: dict[str, Grant] = {}
@@ -131,7 +128,7 @@ class BalloonsPolicy:
         whole = self._cpus(state, balloon, node, hide=False)
         home = NO_CPUS if whole == balloon.home else balloon.home
         plain = self.options.pin_cpu and not home and not balloon.kind.type.hide_hyperthreads
-        there = _are_there(balloon, whole, home, grants)
+        there = all(grants[key].cpus is whole and grants[key].home == home for key in balloon.keys)
         if there and plain:
             return {}
         hidden = self._hiding(node, balloon)
@@ -200,15 +197,6 @@ def _fitted(state: State, balloon: Balloon, node: Node) -> Balloon:
     if balloon.kind.fixed or sizes is None or sum(sizes) > len(balloon.home | state.free):
         return balloon
     return state.resize(balloon, sizes, rather=worth_keeping(node, balloon, sizes))
-
-
-def _are_there(balloon: Balloon, cpus: CpuSet, home: CpuSet, grants: Mapping[str, Grant]) -> bool:
-    """Whether all containers of *balloon* have these *cpus*, which are `interned`, and this home."""
-    for key in balloon.keys:
-        grant = grants[key]
-        if grant.cpus is not cpus or grant.home != home:
-            return False
-    return True
 
 
 def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:

@@ -7,7 +7,7 @@ A balloon without containers that has to be there all the same (minBalloons) is 
 from all others, every time anew. Nothing runs in it, so it may be elsewhere after each event.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -162,33 +162,17 @@ class State:
         """
         loads = self.loaded(balloon.shape.loads, balloon.name)
         strangers = self.strangers - (self.catalogue.counted if balloon.kind.name == RESERVED else NO_CPUS)
-        away = (*loads, strangers) if strangers else loads
-        also = Wants(close_to, away, rather)
-        free = self.free - balloon.home
+        also, free = Wants(close_to, (*loads, strangers) if strangers else loads, rather), self.free - balloon.home
         return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, also))
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """How many balloons there are of each type, parts of others included."""
-        found: dict[str, int] = {}
-        for balloon in self.balloons.values():
-            for name in balloon.shape.names():
-                found[name] = found.get(name, 0) + 1
-        return found
+        return Counter(name for balloon in self.balloons.values() for name in balloon.shape.names())
 
 
 def asked_milli(container: Container) -> int:
     """The request as it counts: the smallest that CRI can express counts as none, as in CRI-RM."""
     return container.cpu_milli if container.cpu_milli > MIN_REQUEST_MILLI else 0
-
-
-def state_of(
-    catalogue: Catalogue, usable: CpuSet, balloons: Mapping[str, Balloon], strangers: CpuSet = NO_CPUS
-) -> State:
-    """All of *balloons*."""
-    by_kind: dict[int, list[Balloon]] = {}
-    for balloon in sorted(balloons.values(), key=attrgetter("instance")):
-        by_kind.setdefault(balloon.shape.kind.index, []).append(balloon)
-    return State(catalogue, usable, balloons, _free(catalogue, usable, balloons.values()), by_kind, strangers)
 
 
 def _free(catalogue: Catalogue, usable: CpuSet, balloons: Iterable[Balloon]) -> CpuSet:
@@ -240,7 +224,12 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
     strangers = node.watched_cpus.union(*(grant.cpus for grant in others if grant.cpus != everywhere))
     if not _are_apart(balloons, usable):
         balloons = _parted(_as_granted(catalogue, node, grants, _NOTHING), usable)
-    return state_of(catalogue, usable, balloons, NO_CPUS if strangers >= usable else strangers).settled()
+    by_kind: dict[int, list[Balloon]] = {}
+    for balloon in sorted(balloons.values(), key=attrgetter("instance")):
+        by_kind.setdefault(balloon.shape.kind.index, []).append(balloon)
+    free = _free(catalogue, usable, balloons.values())
+    strangers = NO_CPUS if strangers >= usable else strangers
+    return State(catalogue, usable, balloons, free, by_kind, strangers).settled()
 
 
 def _as_granted(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant], last: _Reading) -> Mapping[str, Balloon]:
@@ -288,14 +277,10 @@ def _parted(balloons: Mapping[str, Balloon], usable: CpuSet) -> Mapping[str, Bal
 
 def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
     """The balloon, still empty, that a grant's pool names; None where there is no such type any more."""
-    parsed = _parsed(pool)
-    kind = catalogue.by_name.get(parsed[0]) if parsed else None
-    if parsed is None or kind is None:
-        return None
-    shape = shape_of(kind, chosen=parsed[2])
-    return Balloon(shape, parsed[1]) if shape.chosen == parsed[2] else None
-
-
-def _parsed(pool: str) -> tuple[str, int, tuple[str, ...]] | None:
     found = fullmatch(r"([^\[\]/]+)\[(0|[1-9]\d{0,5})\]((?:/[^\[\]/]+)*)", pool)
-    return (found[1], int(found[2]), tuple(found[3].split("/")[1:])) if found else None
+    kind = catalogue.by_name.get(found[1]) if found else None
+    if found is None or kind is None:
+        return None
+    chosen = tuple(found[3].split("/")[1:])
+    shape = shape_of(kind, chosen=chosen)
+    return Balloon(shape, int(found[2])) if shape.chosen == chosen else None

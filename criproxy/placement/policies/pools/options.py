@@ -120,7 +120,8 @@ class PoolsOptions(Options):
             for number, each in enumerate(pool.cpu_lists):
                 path = ("pools", index, "cpuLists", number)
                 yield from missing_cpus((*path, "cpuset"), each.cpuset, topology)
-                yield from _reserved_too(pool, (*path, "cpuset"), each.cpuset & self.reserved(topology))
+                if (both := each.cpuset & self.reserved(topology)) and pool.name != RESERVED:
+                    yield Misfit((*path, "cpuset"), f"{numbered('CPU', both)} {are(len(both))} reserved")
                 yield from _elsewhere((*path, "socket"), each, topology)
                 if beyond := (each.cpuset & topology.cpus) - usable.cpus:
                     text = f"{numbered('CPU', beyond)} {are(len(beyond))} not among the available ones"
@@ -157,11 +158,6 @@ def _unreachable(pool: Pool, path: tuple[str | int, ...], *, named: bool) -> Ite
     elif several and not pool.max_pods and not pool.exclusive and pool.fill_order != "Balanced":
         text = f"all but the first pool {pool.name!r} stay empty: with {pool.fill_order}, give maxPods"
         yield Misfit((*path, "fillOrder"), text)
-
-
-def _reserved_too(pool: Pool, path: tuple[str | int, ...], both: CpuSet) -> Iterator[Misfit]:
-    if both and pool.name != RESERVED:
-        yield Misfit(path, f"{numbered('CPU', both)} {are(len(both))} reserved")
 
 
 def _elsewhere(path: tuple[str | int, ...], each: CpuList, topology: Topology) -> Iterator[Misfit]:

@@ -11,7 +11,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node, with_changes
 from criproxy.model.text.amounts import counted
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory
+from criproxy.placement.alloc.memory.place_memory import NEAR, place_memory, return_memory
 from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Row, Unit, compared, ranked
 from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
@@ -21,16 +21,8 @@ from criproxy.placement.policies.pools.options import ANNOTATION, Alone, PoolsOp
 from criproxy.placement.policies.pools.plan import DEFAULT, RESERVED, Instance, Plan, make_plan
 
 OF = "pools"
-NEAR = MemoryWish(usual=frozenset())
-"""The memory of the NUMA nodes of a pool's CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A pool, and in half a sentence why this one."""
-
-    instance: Instance
-    why: str
+Choice = tuple[Instance, str]
+"""A pool, and in half a sentence why this one."""
 
 
 class PoolsPolicy:
@@ -53,22 +45,22 @@ class PoolsPolicy:
         node = self.options.within(node)
         plan = self._plan(node.topology)
         wishes = Wishes.by(self.options, node, container)
-        choice = self._choose(plan, node, wishes)
-        alone, had = choice.instance.kind.exclusive, node.own_cpus(container.key)
-        cpus = choice.instance.cpus
+        instance, why = self._choose(plan, node, wishes)
+        alone, had = instance.kind.exclusive, node.own_cpus(container.key)
+        cpus = instance.cpus
         if not alone:
-            cpus = self._shared(plan, choice.instance, node.topology, node.exclusive_cpus - had)
+            cpus = self._shared(plan, instance, node.topology, node.exclusive_cpus - had)
             if not cpus:
                 raise no_shared_cpu(node.topology, container)
-        grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, choice.instance.name)
+        grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, instance.name)
         grants = {container.key: grant}
         if grant.exclusive != had:
             grants = self._with_sharers(plan, node, grants)
         wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
-        change = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
+        change = place_memory(node, grants, container, node.topology.nodes_of(instance.cpus), wish)
         verb = "gets exclusive" if alone else "shares"
-        reason = f"{container.title} {verb} {numbered('CPU', cpus)} of {choice.instance.name}: {choice.why}"
-        notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
+        reason = f"{container.title} {verb} {numbered('CPU', cpus)} of {instance.name}: {why}"
+        notes = wishes.notes() + (() if alone else _overbooked(instance, node, container))
         return Change(change.grants, (reason, *change.reasons, *notes))
 
     def release(self, node: Node, left: Grant) -> Change:
@@ -97,10 +89,20 @@ class PoolsPolicy:
 
     def _of_kind(self, plan: Plan, wishes: Wishes) -> tuple[Sequence[Instance], str]:
         """The pools of the kind that a container is to run in, and why in that."""
-        name, why = self._kind(wishes)
-        if name not in plan.by_kind:
-            return plan.by_kind[DEFAULT], f"there is no pool {name!r}"
-        return plan.by_kind[name], why
+        patterns = ("kube-system", *self.options.reserved_pool_namespaces)
+        system = matches_one(wishes.container.namespace, patterns)
+        named = wishes.text(ANNOTATION)
+        if named == RESERVED and not system and not self.options.annotations.allow:
+            text = f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not permit it"
+            wishes.ignored.append(text)
+            named = None
+        if named and named in plan.by_kind:
+            return plan.by_kind[named], "its pod names that pool"
+        if named:
+            return plan.by_kind[DEFAULT], f"there is no pool {named!r}"
+        if system:
+            return plan.by_kind[RESERVED], "it is for its namespace"
+        return plan.by_kind[DEFAULT], "its pod names no pool"
 
     def candidates(self, node: Node, container: Container) -> Candidates:
         """The pools of the kind that its pod names.
@@ -114,24 +116,10 @@ class PoolsPolicy:
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
         if node.topology.cpus <= node.exclusive_cpus - node.own_cpus(container.key):
-            return all_exclusive(kind, why)
+            return compared(OF, (), [Row(each.name, lacks="a CPU that is not exclusive") for each in kind], note=why)
         among = Among.of(kind, node, container)
-        return shared_compared(among, _choose(plan, among, why).instance, why)
-
-    def _kind(self, wishes: Wishes) -> tuple[str, str]:
-        """The name of the pool that a container is to run in, and why."""
-        patterns = ("kube-system", *self.options.reserved_pool_namespaces)
-        system = matches_one(wishes.container.namespace, patterns)
-        named = wishes.text(ANNOTATION)
-        if named == RESERVED and not system and not self.options.annotations.allow:
-            text = f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not permit it"
-            wishes.ignored.append(text)
-            named = None
-        if named:
-            return named, "its pod names that pool"
-        if system:
-            return RESERVED, "it is for its namespace"
-        return DEFAULT, "its pod names no pool"
+        chosen, _ = _choose(plan, among, why)
+        return shared_compared(among, chosen, why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
         """The CPUs of the containers in a pool, without those that are exclusive since an earlier policy.
@@ -177,7 +165,7 @@ def _choose_alone(alone: Alone, kind: Sequence[Instance], container: Container, 
         NotEnough: none of them is free.
     """
     if order := _ranked_alone(alone, kind):
-        return Choice(kind[order[0].index], why)
+        return kind[order[0].index], why
     name = kind[0].kind.name
     which = "; ".join(f"{each.name} has {numbered('CPU', each.cpus)}" for each in kind[:8])
     asks = f"container {container.title} asks for a pool {name!r} of its own"
@@ -191,19 +179,19 @@ def _choose(plan: Plan, among: "Among", why: str) -> Choice:
     if order:
         chosen, (pod, there, *_) = kind[order[0].index], order[0].criteria
         if not pod.value:
-            return Choice(chosen, f"{why}, and other containers of its pod are there")
+            return chosen, f"{why}, and other containers of its pod are there"
         if not there.value:
-            return Choice(chosen, f"{why}, and it is already there")
+            return chosen, f"{why}, and it is already there"
         if not elsewhere:
             pods = len(among.pods.get(chosen.name, ()))
             filling = _FILLING[chosen.kind.fill_order].format(pods)
-            return Choice(chosen, f"{why}, and {filling}" if len(kind) > 1 else why)
+            return chosen, f"{why}, and {filling}" if len(kind) > 1 else why
     most, name = kind[0].kind.max_pods, kind[0].kind.name
     if elsewhere:
         full = "other containers of its pod are there"
     else:
         full = f"but {name!r} is for no pod" if most < 0 else f"but every pool {name!r} has the {most} pods it may have"
-    return Choice(plan.default, f"{why}, {full}")
+    return plan.default, f"{why}, {full}"
 
 
 _FILLING = {
@@ -275,11 +263,6 @@ def shared_compared(among: Among, chosen: Instance, why: str) -> Candidates:
     fitting = {candidate.index for candidate in order}
     full = [Row(each.name, lacks=_full(each)) for index, each in enumerate(instances) if index not in fitting]
     return compared(OF, order, full, note=why)
-
-
-def all_exclusive(kind: Sequence[Instance], why: str) -> Candidates:
-    """The pools of a kind that pods share, where all CPUs are exclusive since an earlier policy."""
-    return compared(OF, (), [Row(each.name, lacks="a CPU that is not exclusive") for each in kind], note=why)
 
 
 def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidates:

@@ -4,7 +4,7 @@ The order is nri-plugins', or CRI-RM's where the policy file says so. Criproxy's
 shared containers need are taken last, and a container with a place stays there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -22,10 +22,8 @@ from criproxy.placement.alloc.pools import Pool, PoolTree
 from criproxy.placement.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.placement.alloc.sharing import Division
 from criproxy.placement.options.pod_wishes import nodes_of
-from criproxy.placement.policies.topology_aware.nearness import affinity_criteria, hint_criteria, is_near_all
+from criproxy.placement.policies.topology_aware.nearness import ByPool, affinity_criteria, hint_criteria, is_near_all
 from criproxy.placement.policies.topology_aware.request import Request
-
-ByPool = Sequence[Sequence[Criterion]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,12 @@ class Choosing:
 
     @cached_property
     def _memory_fits(self) -> ByPool:
-        return room_criteria(self.room.tree, self.others, self.container, by_limit=not self.is_nri)
+        """Whether the memory that the container asks for can be promised there beside what others have."""
+        tree, by_limit = self.room.tree, not self.is_nri
+        if not (size := _asked_bytes(self.container, by_limit=by_limit)):
+            return [()] * len(tree.pools)
+        rooms = rooms_bytes(self.others, tree.nodes, pessimistic=by_limit)
+        return _held("its memory fits", (room is None or size <= room for room in rooms))
 
     @cached_property
     def _near(self) -> ByPool:
@@ -221,23 +224,13 @@ def available(room: Capacity, shared_milli: int) -> int:
     return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))
 
 
-def room_criteria(tree: PoolTree, others: Node, container: Container, *, by_limit: bool) -> ByPool:
-    """Whether the memory that a container asks for can be promised there beside what others have.
-
-    Args:
-        tree: the pools.
-        others: the node without the container.
-        container: none is needed for one that asks for nothing.
-        by_limit: whether a Burstable container counts with its limit (CRI-RM) and not with its request (nri-plugins).
-    """
-    size = _asked_bytes(container, by_limit=by_limit)
-    if not size:
-        return [()] * len(tree.pools)
-    rooms = rooms_bytes(others, tree.nodes, pessimistic=by_limit)
-    return [(Criterion("its memory fits", int(room is not None and size > room)),) for room in rooms]
+def _held(name: str, by_pool: Iterable[bool]) -> ByPool:
+    """By pool, one criterion: what its name says holds there, or not."""
+    return [(Criterion(name, int(not holds)),) for holds in by_pool]
 
 
 def _asked_bytes(container: Container, *, by_limit: bool) -> int:
+    """The memory that counts: with *by_limit* the limit of a Burstable container (CRI-RM), else its request (nri)."""
     request = container.memory_request_bytes
     if container.qos is QosClass.BEST_EFFORT:
         return 0
@@ -259,7 +252,7 @@ def burst_criteria(sizes_bytes: Sequence[int], container: Container) -> ByPool:
     if container.qos is not QosClass.BURSTABLE or not (limit or (request and request.low)):
         return ()
     if limit:
-        return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes_bytes]
+        return _held("its memory limit fits", (limit <= size for size in sizes_bytes))
     return [(Criterion("it has more memory", -size, Unit.MORE_BYTES),) for size in sizes_bytes]
 
 
@@ -267,10 +260,7 @@ def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
     """Whether a pool has the *kinds* of memory that are asked for; nothing if none are."""
     if not kinds:
         return ()
-    return [
-        (Criterion("it has the memory that it asks for", int(not kinds <= _kinds(tree.topology, near))),)
-        for near in tree.nodes
-    ]
+    return _held("it has the memory that it asks for", (kinds <= _kinds(tree.topology, near) for near in tree.nodes))
 
 
 def page_criteria(tree: PoolTree, others: Node, container: Container) -> ByPool:
@@ -279,7 +269,7 @@ def page_criteria(tree: PoolTree, others: Node, container: Container) -> ByPool:
         return ()
     promised = promised_bytes(others, container)
     missing = (are_missing(promised, container, with_attached(tree.topology, near)) for near in tree.nodes)
-    return [(Criterion("it has the huge pages that it asks for", int(each)),) for each in missing]
+    return _held("it has the huge pages that it asks for", (not each for each in missing))
 
 
 def _kinds(topology: Topology, near: CpuSet) -> frozenset[MemoryKind]:

@@ -6,24 +6,17 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.affinity.affinity import (
-    SAME_POD,
-    Affinity,
-    keys_of,
-    pool_scores,
-    weight_of,
-)
-from criproxy.placement.alloc.capacity import pool_of
+from criproxy.placement.alloc.affinity.affinity import SAME_POD, Affinity, keys_of, pool_scores, weight_of
+from criproxy.placement.alloc.capacity import RESERVED, pool_of
 from criproxy.placement.alloc.pools import PoolTree
 from criproxy.placement.alloc.rank import Criterion, Unit
-from criproxy.placement.alloc.sharing import RESERVED
 from criproxy.placement.options.match_keys import attribute_of, is_of_pod
 from criproxy.placement.policies.topology_aware.request import Request
 
+ByPool = Sequence[Sequence[Criterion]]
 
-def affinity_criteria(
-    tree: PoolTree, others: Node, container: Container, request: Request
-) -> Sequence[Sequence[Criterion]]:
+
+def affinity_criteria(tree: PoolTree, others: Node, container: Container, request: Request) -> ByPool:
     """By pool; none for a container without affinities."""
     if not request.affinities:
         return ()
@@ -79,7 +72,7 @@ def _sandboxes(node: Node, container: Container) -> frozenset[str]:
     return frozenset(key for key, other in node.pods.items() if other.uid == pod.uid)
 
 
-def hint_criteria(tree: PoolTree, request: Request) -> Sequence[Sequence[Criterion]]:
+def hint_criteria(tree: PoolTree, request: Request) -> ByPool:
     """By pool: none of it far from the devices, something of it near each, and then the smallest.
 
     None for a container without devices. So one whose pool next to its device is full goes to the next one, and not to

@@ -16,13 +16,13 @@ from criproxy.model.node import Node, with_changes, without
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import counted, only_are
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.capacity import shared_milli
+from criproxy.placement.alloc.capacity import RESERVED, shared_milli
 from criproxy.placement.alloc.cpus import Taste
 from criproxy.placement.alloc.memory.place_memory import place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
 from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider
-from criproxy.placement.alloc.sharing import RESERVED, Division, divide
+from criproxy.placement.alloc.sharing import Division, divide
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import hiding_of, memory_wish, near_words, nodes_of
 from criproxy.placement.policies.api import NOTHING_FREE, Free
@@ -38,8 +38,7 @@ NO_ROOM = "no pool has that much left"
 @remembered(4)
 def _divided(options: TopologyAwareOptions, topology: Topology) -> Division:
     """The pools of a machine."""
-    reserved, caches = options.reserved(topology), options.rules == "nri"
-    return divide(topology, reserved, apart=options.pin_cpu, caches=caches)
+    return divide(topology, options.reserved(topology), apart=options.pin_cpu, caches=options.rules == "nri")
 
 
 class TopologyAwarePolicy:
@@ -57,7 +56,8 @@ class TopologyAwarePolicy:
             why = f"{container.title} is left alone: cpu.preserve is true"
             return left_alone(self, node, container, (why, *wishes.notes()))
         choosing = self._choosing(node, wishes)
-        grant, reason = _granted(choosing)
+        find = _reserved if choosing.request.reserved else _own if choosing.request.owned else _share
+        grant, reason = find(choosing)
         change = self._with_memory(choosing, node, grant, wishes)
         grants, reasons = change.grants, (reason, *change.reasons, *wishes.notes())
         owners_differ = grant.exclusive != node.own_cpus(container.key)
@@ -106,8 +106,9 @@ class TopologyAwarePolicy:
     def _choosing(self, node: Node, wishes: Wishes) -> Choosing:
         """The search of a container for a place beside all others."""
         container, division = wishes.container, _divided(self.options, node.topology)
-        had = node.grants.get(container.key)
-        others = _without(node, container.key) if had else node
+        key, had, others = container.key, node.grants.get(container.key), node
+        if had:  # the applied place goes as well: else its CPUs would count as unmanaged ones
+            others = node.replace(grants=with_changes(node.grants, {}, (key,)), applied=without(node.applied, (key,)))
         request, own = request_of(container, self.options, wishes), had.exclusive if had else NO_CPUS
         if is_reserved(self.options, wishes):  # where no reserved CPU is left, it shares others
             reserved = bool(division.reserved_left(others))
@@ -129,20 +130,8 @@ class TopologyAwarePolicy:
         return place_memory(node, {container.key: grant}, container, near, wish, pessimistic=self._pessimistic)
 
 
-def _without(node: Node, key: str) -> Node:
-    """The node without the place of *key*, granted and applied: else its CPUs would count as unmanaged ones."""
-    return node.replace(grants=with_changes(node.grants, {}, (key,)), applied=without(node.applied, (key,)))
-
-
-def _granted(choosing: Choosing) -> tuple[Grant, str]:
-    """A place, all its memory open, and why."""
-    if choosing.request.reserved:
-        return _reserved(choosing)
-    return _own(choosing) if choosing.request.owned else _share(choosing)
-
-
 def _reserved(choosing: Choosing) -> tuple[Grant, str]:
-    """The reserved CPUs while they have room, else the shared ones of the whole machine."""
+    """A place on the reserved CPUs while they have room, else on the shared ones of the whole machine; and why."""
     division, (pool, free) = choosing.division, reserved_pool(choosing)
     cpus = division.seen(
         NO_CPUS, division.shared_by(pool, choosing.others.exclusive_cpus), hides=choosing.request.hides
@@ -234,10 +223,8 @@ def reserved_compared(choosing: Choosing) -> Candidates:
 def _lacks(choosing: Choosing, pool: Pool) -> str:
     if not choosing.allows(pool):
         return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
-    return _lacks_exclusive(choosing, pool) if choosing.request.owned else _lacks_shared(choosing, pool)
-
-
-def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
+    if choosing.request.owned:
+        return _lacks_exclusive(choosing, pool)
     if not choosing.room.shared[pool.index]:
         return "CPUs to share"
     milli, free = choosing.request.shared_milli, choosing.room.free_milli[pool.index]

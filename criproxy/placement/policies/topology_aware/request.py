@@ -1,15 +1,13 @@
 """What a container is to be given, by its size, its class, the options and its annotations."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Level, MemoryKind
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.affinity.affinity import (
-    SAME_POD,
-    Affinity,
-    parse_affinities,
-)
+from criproxy.placement.alloc.affinity.affinity import SAME_POD, Affinity, parse_affinities
 from criproxy.placement.alloc.affinity.expressions import ALWAYS, Expression
 from criproxy.placement.alloc.capacity import shared_milli
 from criproxy.placement.alloc.near import Priority
@@ -76,7 +74,9 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         rest,
         isolated=bool(owned) and isolated,
         isolated_only=bool(owned) and isolated_only,
-        priority=wishes.read("prefer-cpu-priority", _priority) or Priority(options.default_cpu_priority),
+        priority=Priority(
+            wishes.read("prefer-cpu-priority", partial(_word, [*Priority])) or options.default_cpu_priority
+        ),
         limit_milli=limit,
         burst=burst,
         hints=hints,
@@ -114,27 +114,20 @@ def _isolation(owned: int, options: TopologyAwareOptions, wishes: Wishes) -> tup
     return options.prefer_isolated_cpus and owned == 1, False
 
 
-def _priority(text: str) -> Priority:
-    try:
-        return Priority(text.strip().lower())
-    except ValueError:
-        raise ValueError(f"{text!r} must be one of {', '.join(Priority)}") from None
+def _word(words: Collection[str], text: str) -> str:
+    if (word := text.strip().lower()) not in words:
+        raise ValueError(f"{text!r} must be one of {', '.join(words)}")
+    return word
 
 
 def _burst(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int | None, Level | None]:
     """How far a Burstable container may go beyond its request."""
-    wish = wishes.read("unlimited-burstable", _level)
+    wish = wishes.read("unlimited-burstable", partial(_word, LEVELS))
     if container.qos is not QosClass.BURSTABLE or options.rules != "nri":
         return None, None
     if container.cpu_limit_milli:
         return container.cpu_limit_milli, None
-    return None, wish or LEVELS[options.unlimited_burstable]
-
-
-def _level(text: str) -> Level:
-    if text.strip().lower() not in LEVELS:
-        raise ValueError(f"{text!r} must be one of {', '.join(LEVELS)}")
-    return LEVELS[text.strip().lower()]
+    return None, LEVELS[wish or options.unlimited_burstable]
 
 
 def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[Affinity, ...]:
