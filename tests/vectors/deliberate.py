@@ -71,8 +71,7 @@ DELIBERATE: dict[str, Difference] = {
     "labels:out-default-target": Difference(_ONE_FILE, {"target": "file"}),
     "labels:out-no-node-name": Difference(_ONE_FILE, {"target": "file"}),
     "labels:out-remove-on-exit": Difference(
-        _ONE_FILE,
-        {"removed": {"loop": True, "oneshot": False, "infinite": False, "stdout": True, "NodeFeature": True}},
+        _ONE_FILE, {"removed": {"loop": True, "oneshot": False, "infinite": False, "stdout": True, "NodeFeature": True}}
     ),
     "resources:res-ts-explicit-rename": _RENAME,
     "resources:res-ts-devices-index": _DEVICES,

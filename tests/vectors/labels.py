@@ -6,14 +6,7 @@ from typing import Any
 
 from criproxy.deviceplugin.labels import FILE_MODE, feature_file
 from criproxy.deviceplugin.nvidia.gpus import Gpu
-from criproxy.deviceplugin.nvidia.labels import (
-    LabelError,
-    Machine,
-    VgpuGuest,
-    labels,
-    sanitised,
-    timestamp_label,
-)
+from criproxy.deviceplugin.nvidia.labels import LabelError, Machine, VgpuGuest, labels, sanitised, timestamp_label
 from criproxy.deviceplugin.nvidia.options import INFINITE, Flags, GfdFlags, PluginConfig
 from tests.deviceplugin.nvidia.files import config_of
 from tests.vectors.cards import gpus_of

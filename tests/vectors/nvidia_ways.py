@@ -18,9 +18,7 @@ _OLD_MIG_UUID = re.compile(r"MIG-(GPU-[^/]+)/([0-9]{1,9})/([0-9]{1,9})")
 def as_nvidia_uses(config: PluginConfig) -> PluginConfig:
     """Return *config* without custom resources, names of shared resources, and selections of cards."""
     parts = {"time_slicing": _plain(config.sharing.time_slicing), "mps": _plain(config.sharing.mps)}
-    return config.model_copy(
-        update={"resources": Resources(), "sharing": config.sharing.model_copy(update=parts)},
-    )
+    return config.model_copy(update={"resources": Resources(), "sharing": config.sharing.model_copy(update=parts)})
 
 
 def _plain(shared: S | None) -> S | None:

@@ -93,9 +93,7 @@ def build_tree(topology: Topology, *, by_thread: bool = False) -> Tree:
             members[ids[prefix]].add(cpu)
         paths[cpu] = tuple(ids[prefix] for prefix in prefixes)
     path_of = [tuple(ids[prefix[: depth + 1]] for depth in range(len(prefix))) for prefix in ids]
-    by_level: list[list[int]] = [[] for _ in levels]
-    for prefix, group in ids.items():
-        by_level[len(prefix) - 1].append(group)
+    by_level = [[group for prefix, group in ids.items() if len(prefix) == depth + 1] for depth in range(len(levels))]
     return Tree(topology, levels, paths, [frozenset(group) for group in members], by_level, path_of)
 
 
@@ -157,11 +155,8 @@ def _wanted(free: CpuSet, count: int, wants: Wants) -> CpuSet:
 def _part(tree: Tree, own: CpuSet, free: CpuSet, count: int, wants: Wants) -> CpuSet:
     """The free CPUs of the smallest group that has *count* of them, as close to *own* as possible."""
     has, mine = tree.count(free), tree.count(own) if own else None
-    for groups in reversed(tree.by_level):
-        found = [group for group in groups if has[group] >= count]
-        if found:
-            break
-    else:
+    enough = ([group for group in groups if has[group] >= count] for groups in reversed(tree.by_level))
+    if not (found := next(filter(None, enough), [])):
         return free
     depths = range(len(tree.path_of[found[0]]))
     if mine:

@@ -96,12 +96,8 @@ def _ids(container: Container) -> dict[str, str]:
 
 
 def _asked(container: Container) -> dict[str, object]:
-    asked: dict[str, object] = {"qos": container.qos.value, "cpu_milli": container.cpu_milli}
-    if container.cpu_limit_milli is not None:
-        asked["cpu_limit_milli"] = container.cpu_limit_milli
-    if container.memory_limit_bytes is not None:
-        asked["memory_limit_bytes"] = container.memory_limit_bytes
-    return asked
+    sizes = {name: getattr(container, name) for name in ("cpu_milli", "cpu_limit_milli", "memory_limit_bytes")}
+    return {"qos": container.qos.value, **{name: size for name, size in sizes.items() if size is not None}}
 
 
 def _place(grant: Grant | None) -> dict[str, object]:

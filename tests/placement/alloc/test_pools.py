@@ -49,10 +49,7 @@ def drawn(topology: Topology) -> list[str]:
             id="cpus-in-no-node",
         ),
         pytest.param(
-            replace(
-                machine(cores=8, threads=1),
-                dies=(Die(0, 0, parse_cpuset("0-3")), Die(0, 1, parse_cpuset("4-7"))),
-            ),
+            replace(machine(cores=8, threads=1), dies=(Die(0, 0, parse_cpuset("0-3")), Die(0, 1, parse_cpuset("4-7")))),
             ["the machine: 0-7", "  die 0 in NUMA node 0: 0-3", "  die 1 in NUMA node 0: 4-7"],
             id="dies-that-share-a-node",
         ),

@@ -1,15 +1,7 @@
 """A choice is a sort by named criteria, and can be explained: as a table, with what decided and what others lack."""
 
 from criproxy.model.text.plain import from_plain, to_plain
-from criproxy.placement.alloc.rank import (
-    Candidate,
-    Candidates,
-    Criterion,
-    Measure,
-    Row,
-    Unit,
-    compared,
-)
+from criproxy.placement.alloc.rank import Candidate, Candidates, Criterion, Measure, Row, Unit, compared
 
 
 def candidate(index: int, *values: int) -> Candidate:

@@ -36,8 +36,7 @@ policies = st.builds(
     lambda reserved, rest: TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": reserved, **rest})),
     st.frozensets(st.integers(0, 8), max_size=3),
     st.fixed_dictionaries(
-        {},
-        optional={name: st.booleans() for name in ("pinCPU", "pinMemory", "preferIsolatedCPUs", "preferSharedCPUs")},
+        {}, optional={name: st.booleans() for name in ("pinCPU", "pinMemory", "preferIsolatedCPUs", "preferSharedCPUs")}
     ),
 )
 milli = st.sampled_from([0, 2, 100, 250, 999, 1000, 1000, 1500, 2000, 2500, 3000, 4000, 7000])

@@ -4,7 +4,7 @@ The rules are those of nri-plugins' memory allocator, with two differences: unio
 too, and `come_back` returns what was freed to containers that once had to move.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -137,14 +137,9 @@ class _Moves:
         beyond = [(zone, size - accepted.get(zone, 0)) for zone, size in self.over(self.memory.all)]
         return [(zone, size) for zone, size in beyond if size > 0]
 
-    def _stages(self) -> Iterator[frozenset[MemoryKind]]:
-        there = self.memory.kinds(self.memory.all)
-        kinds: frozenset[MemoryKind] = frozenset()
-        yield kinds
-        for kind in KINDS:
-            if kind in there:
-                kinds |= {kind}
-                yield kinds
+    def _stages(self) -> list[frozenset[MemoryKind]]:
+        there = [kind for kind in KINDS if self.memory.of_kind[kind]]
+        return [frozenset(there[:count]) for count in range(len(there) + 1)]
 
     def _shrink(
         self, zone: Mask, size_bytes: int, limit: Priority, extra: frozenset[MemoryKind], *, inside: bool

@@ -194,12 +194,7 @@ def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> 
 
 
 def _beside_others(
-    machine: _Machine,
-    node: Node,
-    grants: Mapping[str, Grant],
-    container: Container,
-    first: CpuSet,
-    may_move: bool,
+    machine: _Machine, node: Node, grants: Mapping[str, Grant], container: Container, first: CpuSet, may_move: bool
 ) -> tuple[CpuSet, Mapping[str, Grant]]:
     """The nodes of *container*, *first* if possible, beside all others; and new grants of those that make room."""
     memory = machine.memory

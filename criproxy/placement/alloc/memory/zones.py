@@ -82,22 +82,15 @@ class Memory:
         """The kinds of memory in *mask*."""
         return frozenset([kind for kind, nodes in self.of_kind.items() if nodes & mask])
 
-    def with_kinds(self, kinds: Iterable[MemoryKind]) -> Mask:
+    def with_kinds(self, kinds: frozenset[MemoryKind]) -> Mask:
         """All nodes of these kinds."""
-        found = 0
-        for kind in kinds:
-            found |= self.of_kind[kind]
-        return found
+        return sum([self.of_kind[kind] for kind in kinds])
 
     def expand(self, zone: Mask, kinds: frozenset[MemoryKind]) -> Mask:
         """The nodes that *zone* grows by: of each kind those nearest to any of its own; 0 if there are none."""
-        found = self._expanded.get((zone, kinds))
-        if found is None:
-            found = 0
-            for kind in kinds:
-                found |= self._nearest(zone, self.of_kind[kind] & ~zone)
-            self._expanded[zone, kinds] = found
-        return found
+        if (zone, kinds) not in self._expanded:
+            self._expanded[zone, kinds] = sum(self._nearest(zone, self.of_kind[kind] & ~zone) for kind in kinds)
+        return self._expanded[zone, kinds]
 
     def grown(self, zone: Mask) -> Mask:
         """*zone* with the nodes that it grows by: of its own kinds or, if there are no more of them, of all."""

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -83,12 +84,11 @@ class _Group(Section):
     def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Only the options that the file gives: most of the thirty options of a balloon type have their defaults."""
         named: dict[str, object] = serialize(self)
-        left = type(self).model_fields.items() if len(self.model_fields_set) < len(named) else ()
-        for key, field in left:
-            if key not in self.model_fields_set:  # by its name as in files, or as in the source
-                named.pop(field.alias or key, None)
-                named.pop(key, None)
-        return named
+        unset = [
+            (key, field.alias) for key, field in type(self).model_fields.items() if key not in self.model_fields_set
+        ]
+        left_out = {*chain.from_iterable(unset)}  # by their names in the source and in files
+        return {name: value for name, value in named.items() if name not in left_out}
 
 
 class Component(_Group):
@@ -96,10 +96,6 @@ class Component(_Group):
 
     balloon_type: Name
     """The name of its type."""
-
-
-def _to_component(value: object) -> object:
-    return {"balloonType": value} if isinstance(value, str) else value
 
 
 _COMPONENT_SCHEMA = {
@@ -113,7 +109,11 @@ _COMPONENT_SCHEMA = {
         },
     ]
 }
-ComponentOption = Annotated[Component, BeforeValidator(_to_component), WithJsonSchema(_COMPONENT_SCHEMA)]
+ComponentOption = Annotated[
+    Component,
+    BeforeValidator(lambda value: {"balloonType": value} if isinstance(value, str) else value),
+    WithJsonSchema(_COMPONENT_SCHEMA),
+]
 
 
 class LoadClass(_Group):

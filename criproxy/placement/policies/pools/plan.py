@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.machine.topology import Topology
 from criproxy.model.remembered import remembered
 from criproxy.model.text.amounts import are
@@ -179,8 +180,9 @@ class _Cutting:
         by_name = {pool.name: pool for pool in self.pools}
         reserved_first = sorted(self.pools, key=lambda pool: pool.name != RESERVED)
         own = {pool.name: list(self._cpus(pool)) for pool in reserved_first}
-        reserved = self.reserved or _first(own.get(RESERVED, []))
-        default = _first(own.get(DEFAULT, [])) | self.free or reserved or self._any(own)
+        listed, default = (next(iter(own.get(name, ())), NO_CPUS) for name in (RESERVED, DEFAULT))
+        reserved = self.reserved or listed
+        default = default | self.free or reserved or self._any(own)
         pools = [
             Instance(RESERVED, by_name.get(RESERVED, Pool(name=RESERVED)), reserved or default),
             Instance(DEFAULT, by_name.get(DEFAULT, Pool(name=DEFAULT)), default),
@@ -240,10 +242,6 @@ class _Cutting:
             self.shortages.append((self.pools[-1].name, text))
         exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
         return self.base.difference(*exclusive) or self.topology.cpus
-
-
-def _first(cpus: Sequence[CpuSet]) -> CpuSet:
-    return cpus[0] if cpus else frozenset()
 
 
 def cut(topology: Topology, free: CpuSet, count: int) -> CpuSet:

@@ -66,10 +66,7 @@ MATCH: dict[str, Any] = {"key": "name", "operator": "Exists"}
     [
         (["a"], "it must be a map of container names"),
         ({"a": "b"}, "a: must be a list"),
-        (
-            {"a": [{"match": MATCH, "weight": 1001}]},
-            "a: the weight is a whole number from -1000 to 1000, not 1001",
-        ),
+        ({"a": [{"match": MATCH, "weight": 1001}]}, "a: the weight is a whole number from -1000 to 1000, not 1001"),
         ({"a": [{"match": MATCH, "weight": "1"}]}, "not '1'"),
         ({"a": [{"match": MATCH, "wieght": 1}]}, "no 'wieght'"),
         ({"a": [{"weight": 1}]}, "a: an affinity needs a match"),

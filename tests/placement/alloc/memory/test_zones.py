@@ -12,11 +12,7 @@ from criproxy.placement.alloc.memory.zones import Memory, MemoryRequest, Priorit
 from tests.placement.alloc.placed import Placed, allocate, over_capacity
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
-PRIORITIES = {
-    None: Priority.BEST_EFFORT,
-    "burstable": Priority.BURSTABLE,
-    "guaranteed": Priority.GUARANTEED,
-}
+PRIORITIES = {None: Priority.BEST_EFFORT, "burstable": Priority.BURSTABLE, "guaranteed": Priority.GUARANTEED}
 
 
 def machine(
