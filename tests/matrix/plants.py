@@ -216,14 +216,10 @@ PLANTS: Mapping[str, Plant] = {
         left_alone_on_all_cpus, ("topology-aware", "cpu.preserve"), r"shall own .*, and there are"
     ),
     "shortage-at-a-resize-of-memory": Plant(
-        shortage_at_a_resize_of_memory,
-        ("balloons", "adoption", "resize"),
-        "a resize of memory alone is refused",
+        shortage_at_a_resize_of_memory, ("balloons", "adoption", "resize"), "a resize of memory alone is refused"
     ),
     "who-should-own-is-not-told": Plant(
-        who_should_own_is_not_told,
-        ("static", "adoption", "disk full"),
-        r"--check is silent: .* shall own 1 CPUs",
+        who_should_own_is_not_told, ("static", "adoption", "disk full"), r"--check is silent: .* shall own 1 CPUs"
     ),
     "unhealthy-cards-are-given-out": Plant(
         unhealthy_cards_are_given_out,
@@ -231,9 +227,7 @@ PLANTS: Mapping[str, Plant] = {
         "card is created although its card is unhealthy",
     ),
     "every-section-places": Plant(
-        every_section_places,
-        ("release", "plugin, and its section changes"),
-        "a change of devices.plugin: released was",
+        every_section_places, ("release", "plugin, and its section changes"), "a change of devices.plugin: released was"
     ),
     "reasons-of-stops-are-lost": Plant(
         reasons_of_stops_are_lost,
@@ -251,9 +245,7 @@ PLANTS: Mapping[str, Plant] = {
         "the holder's status says 'GPUMemoryQuotaExceeded'",
     ),
     "quotas-of-the-adopted-are-forgotten": Plant(
-        quotas_of_the_adopted_are_forgotten,
-        ("adoption", OVER),
-        "what stranger was given is not known",
+        quotas_of_the_adopted_are_forgotten, ("adoption", OVER), "what stranger was given is not known"
     ),
     "pods-switch-limits-off": Plant(
         pods_switch_limits_off, ("in default", OVER), "GPU_CORE_UTILIZATION_POLICY of card"

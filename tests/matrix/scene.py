@@ -36,14 +36,7 @@ from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from lab.chaos.checker.cgroups import Cgroups, CpuSet
 from lab.emulator.runtime import IMAGE, RuntimeOptions
-from lab.kubelet.kubelet import (
-    CREATE_TIMEOUT_S,
-    ContainerSpec,
-    MiniKubelet,
-    PodSpec,
-    container_config,
-    sandbox_config,
-)
+from lab.kubelet.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.matrix.oracle import Asked, Ledger
 from tests.node.devices.test_create_checks_vgpu import allocated

@@ -8,20 +8,8 @@ from typing import Any
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.model.attributes import (
-    ATTRIBUTES,
-    FILES,
-    QUOTA,
-    STORED,
-    Attribute,
-    agrees,
-    as_granted,
-    changes,
-    granted,
-    handled,
-    in_place,
-    readable,
-)
+from criproxy.model import attributes
+from criproxy.model.attributes import ATTRIBUTES, FILES, Attribute, as_granted, granted, in_place
 from criproxy.model.controls import DEFAULTS, NATURAL, NO_CONTROLS, Controls, as_shown
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant
@@ -55,8 +43,8 @@ def test_another_value_is_out_of_place(row: Attribute[Any]) -> None:
     other = replace(wanted, **{row.name: getattr(ELSEWHERE, row.name)})
 
     assert not in_place(LIFTED, other)
-    assert len(list(changes(wanted, other))) == 1
-    assert agrees(LIFTED, wanted, replace(other, **unread))
+    assert len(list(attributes.changes(wanted, other))) == 1
+    assert attributes.agrees(LIFTED, wanted, replace(other, **unread))
     assert in_place(LIFTED, wanted)
 
 
@@ -72,16 +60,16 @@ def test_what_cannot_be_read_is_believed(read: bool | None, believed: Applied | 
 def test_a_period_comes_back_with_its_quota() -> None:
     """A create leaves the period as it is; an update sends both."""
     resources = api.LinuxContainerResources(cpu_period=50_000)
-    QUOTA.create(resources, lifted := True, CONTAINER)
+    attributes.QUOTA.create(resources, lifted := True, CONTAINER)
     assert (resources.cpu_quota, resources.cpu_period) == (-1, 50_000)
 
-    QUOTA.update(resources, not lifted, CONTAINER)
+    attributes.QUOTA.update(resources, not lifted, CONTAINER)
     assert (resources.cpu_quota, resources.cpu_period) == (200_000, 100_000)
 
 
 def test_a_grant_without_classes_handles_no_file() -> None:
     """So none is read, written or compared."""
-    assert not set(handled(replace(LIFTED, controls=NO_CONTROLS))) & set(FILES)
+    assert not set(attributes.handled(replace(LIFTED, controls=NO_CONTROLS))) & set(FILES)
 
 
 def test_a_weight_is_put_back_with_the_shares_that_the_kubelet_asked_for() -> None:
@@ -104,7 +92,7 @@ def test_a_weight_that_was_put_back_is_not_read_but_believed() -> None:
     assert not in_place(natural, before)
     assert not in_place(natural, replace(sent, cpu_weight=None))
     assert in_place(natural, as_granted(replace(sent, cpu_weight="39"), natural, sent))
-    assert "cpu_weight" not in {row.name for row in readable(natural)}
+    assert "cpu_weight" not in {row.name for row in attributes.readable(natural)}
 
 
 def test_nobody_gives_shares_to_an_idle_container() -> None:
@@ -139,4 +127,4 @@ def test_the_columns_are_those_of_the_table() -> None:
         migrate(connection)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(applied)")]
 
-    assert columns == ["key", *(row.name for row in STORED)]
+    assert columns == ["key", *(row.name for row in attributes.STORED)]

@@ -34,9 +34,6 @@ def test_a_map_without_some_entries_has_all_others(base: dict[str, int], gone: s
     assert list(without(base, sorted(gone)).items()) == [each for each in base.items() if each[0] not in gone]
 
 
-KEYS = st.sampled_from("abcdef")
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.dictionaries(KEYS, st.integers()), st.sets(KEYS)), max_size=9))
 def test_what_differs_between_maps_made_from_each_other_is_found(
     steps: list[tuple[int, dict[str, int], set[str]]],

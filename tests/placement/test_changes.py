@@ -235,24 +235,15 @@ def test_memory_that_is_no_more_leaves_the_grants() -> None:
 
 
 FOUR = machine(nodes=1, cores=4, threads=1)
-FILE = {"availableResources": {"cpu": "cpuset:0-1"}}
-
-
-def owner_and_sharer(own: str, shared: str) -> Node:
-    """The owner came first."""
-    owner = Container(key="owner", pod="s", name="owner", qos=QosClass.GUARANTEED, cpu_milli=1000)
-    sharer = Container(key="sharer", pod="s", name="sharer")
-    had = parse_cpuset(own)
-    grants = {"owner": Grant(had, FOUR.mems, had), "sharer": Grant(parse_cpuset(shared), FOUR.mems)}
-    return Node(FOUR, containers={"owner": owner, "sharer": sharer}, grants=grants)
 
 
 def test_the_last_cpu_that_the_policy_uses_is_shared() -> None:
     """Its owner gives it up when the other one goes offline, though CPUs are left that others use."""
-    fewer = replace(FOUR, cpus=parse_cpuset("0,2-3"))
+    policy = policy_of("static", {"availableResources": {"cpu": "cpuset:0-1"}})
+    node = running(asking("owner", 1), asking("sharer", 0.5), topology=FOUR, policy=policy)
+    assert cpus(node) == {"owner": "[0]", "sharer": "1"}
 
-    policy = policy_of("static", FILE)
-    after = step(owner_and_sharer("0", "1"), ev.TopologyChanged(fewer), policy).node
+    after = step(node, ev.TopologyChanged(replace(FOUR, cpus=parse_cpuset("0,2-3"))), policy).node
 
-    assert {key: format_cpuset(grant.cpus) for key, grant in after.grants.items()} == {"owner": "0", "sharer": "0"}
+    assert cpus(after) == {"owner": "0", "sharer": "0"}
     assert violations(after) == []

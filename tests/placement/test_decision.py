@@ -1,7 +1,5 @@
 """Updates fall out of the comparison of two layouts; which of them move containers."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from criproxy.api.views.candidates import moved
@@ -14,25 +12,6 @@ from criproxy.simulate.hosts import machine
 
 ZERO, ONE = frozenset({0}), frozenset({1})
 MEMS = frozenset({0})
-
-
-def node(grants: Mapping[str, Grant]) -> Node:
-    """One with a container for each grant."""
-    containers = {key: Container(key=key, pod="p", name=key, reservation="r") for key in grants}
-    return Node(machine(nodes=2, cores=2, threads=1), containers=containers, grants=dict(grants))
-
-
-def test_only_cpus_and_memory_count() -> None:
-    """A container whose pool gets another name is updated, and stays where it is; the list of who moves agrees."""
-    before = node({name: Grant(ZERO, MEMS, pool="a") for name in ("name", "cpus", "mems", "same")})
-    changed = {"name": Grant(ZERO, MEMS, pool="b"), "cpus": Grant(ONE, MEMS, pool="a"), "mems": Grant(ZERO, ONE)}
-    after = node({**before.grants, **changed})
-
-    decision = Decision(after, updates_between(before, after))
-
-    assert {update.key for update in decision.updates} == {"name", "cpus", "mems"}
-    assert {update.key for update in decision.moving(before)} == {"cpus", "mems"}
-    assert {each["id"] for each in moved(before, decision)} == {"cpus", "mems"}
 
 
 EIGHT = machine(cores=8, threads=1)
@@ -48,6 +27,19 @@ def node_with(grants: dict[str, Grant]) -> Node:
     containers = {key: Container(key=key, pod="s", name=key, state=ContainerState.RUNNING) for key in grants}
     applied = {key: Applied(g.cpus, g.mems) for key, g in grants.items()}
     return Node(EIGHT, containers=containers, grants=grants, applied=applied)
+
+
+def test_only_cpus_and_memory_count() -> None:
+    """A container whose pool gets another name is updated, and stays where it is; the list of who moves agrees."""
+    before = node_with({name: Grant(ZERO, MEMS, pool="a") for name in ("name", "cpus", "mems", "same")})
+    changed = {"name": Grant(ZERO, MEMS, pool="b"), "cpus": Grant(ONE, MEMS, pool="a"), "mems": Grant(ZERO, ONE)}
+    after = node_with({**before.grants, **changed})
+
+    decision = Decision(after, updates_between(before, after))
+
+    assert {update.key for update in decision.updates} == {"name", "cpus", "mems"}
+    assert {update.key for update in decision.moving(before)} == {"cpus", "mems"}
+    assert {each["id"] for each in moved(before, decision)} == {"cpus", "mems"}
 
 
 @pytest.mark.parametrize(

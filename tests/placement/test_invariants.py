@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.grant import NO_CPUS, Change, Grant
+from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -17,6 +17,7 @@ from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
 from tests.placement.built import policy_of
 from tests.placement.lives import live, lives, lives_with_found, machines
+from tests.placement.test_checked_policy import Scripted
 
 reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)
 policies = st.sampled_from(sorted(BUILTIN))
@@ -50,21 +51,6 @@ def test_static_leaves_nothing_idle(reserved: CpuSet, topology: Topology, life: 
     """Under the static policy everybody who shares has every CPU that nobody owns."""
     for *_, node in live(topology, build("static", reserved), life):
         assert {grant.cpus for grant in node.grants.values() if not grant.exclusive} <= {node.shared_cpus}
-
-
-class BadPolicy:
-    """Gives the new container *grant*."""
-
-    def __init__(self, grant: Grant) -> None:
-        self.grant = grant
-
-    def place(self, node: Node, container: Container) -> Change:
-        """The bad grant."""
-        return Change({container.key: self.grant})
-
-    def release(self, node: Node, left: Grant) -> Change:
-        """No other container moves."""
-        return Change({})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +89,7 @@ def test_bad_layouts_are_noticed(grant: Grant, sentence: str) -> None:
     node = node.replace(grants={"own": owner})
     assert violations(node, frozenset({0})) == []
 
-    after = step(node, ContainerCreating(Container(key="new", pod="s", name="new")), BadPolicy(grant)).node
+    after = step(node, ContainerCreating(Container(key="new", pod="s", name="new")), Scripted({"new": grant})).node
 
     assert any(text.startswith(sentence) for text in violations(after, frozenset({0})))
 

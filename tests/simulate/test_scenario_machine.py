@@ -2,17 +2,16 @@
 
 import pytest
 
-from criproxy.config.document import parse
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.machine.topology import MemoryKind, Topology
 from criproxy.simulate.scenario.machine import read_machine, with_closest
-from criproxy.simulate.scenario.place import At, Wrong
+from criproxy.simulate.scenario.place import Wrong
+from tests.simulate.test_scenario_assertions import at
 
 
 def made(text: str) -> Topology:
     """The machine that YAML describes."""
-    document = parse(text)
-    return read_machine(At(document, (), document.data))
+    return read_machine(at(text))
 
 
 def lists(groups: object) -> list[str]:

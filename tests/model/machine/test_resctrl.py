@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.model.controls import Rdt, RdtAllocation, RdtClass, RdtPartition
-from criproxy.model.machine.resctrl import (
-    ROOT_CLASS,
-    UNLIMITED_MBPS,
-    Bandwidth,
-    Cache,
-    Resctrl,
-    lines,
-    parse_lines,
-    resolve,
-)
+from criproxy.model.machine import resctrl
+from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl, lines, resolve
 
 L3 = Cache(ids=(0, 1), mask=0xFFFFF, least_bits=1)
 MACHINE = Resctrl(caches={"L3": L3}, bandwidth=Bandwidth(ids=(0, 1)), groups=16)
@@ -62,7 +54,7 @@ def resolved(machine: Resctrl, *pairs: str, partition: str = "") -> list[str]:
         pytest.param(NARROW, ["L3=99-100%"], ["L3:0=c0"], id="two-bits-at-the-end"),
         pytest.param(SPARSE, ["L3=0,7"], ["L3:0=81"], id="sparse"),
         pytest.param(MBPS, ["MB=50%", "MB=1000MBps"], ["MB:0=1000"], id="mbps"),
-        pytest.param(MBPS, [], [f"MB:0={UNLIMITED_MBPS}"], id="mbps-unlimited"),
+        pytest.param(MBPS, [], [f"MB:0={resctrl.UNLIMITED_MBPS}"], id="mbps-unlimited"),
         pytest.param(AMD, ["MB=50%"], ["MB:0=1024"], id="amd-has-other-units"),
     ],
 )
@@ -121,79 +113,40 @@ def test_partitions_divide_a_cache(partitions: dict[str, str], expected: dict[st
 
 
 @pytest.mark.parametrize(
-    ("machine", "rdt", "said"),
+    ("machine", "share", "said"),
     [
+        pytest.param(MACHINE, "L2=50%", "resctrl of this machine cannot divide L2; `optional` takes that", id="no-l2"),
+        pytest.param(MACHINE, "L3CODE=0xf", "L3CODE needs resctrl mounted with the option cdp", id="no-cdp"),
+        pytest.param(MACHINE, "L3@7=0xf", "L3 has no cache 7 on this machine", id="no-such-cache"),
+        pytest.param(MACHINE, "L3=0,2", "0,2 has a gap, which this machine does not take", id="gap"),
+        pytest.param(NARROW, "L3=0x1", "0x1 has fewer bits than 2, the least of this machine", id="too-few-bits"),
+        pytest.param(MACHINE, "L3=18-22", "18-22 is outside of its part of the cache, which has 20 bits", id="outside"),
+        pytest.param(MACHINE, "L3=most", "cache ids: 'most' is neither an id nor a range such as 0-3", id="a-word"),
+        pytest.param(MACHINE, "L3=101%", "101% is not between 1% and 100%", id="more-than-all"),
         pytest.param(
             MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L2=50%")),)),
-            "RDT class c: resctrl of this machine cannot divide L2; `optional` takes that",
-            id="no-l2",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3CODE=0xf")),)),
-            "RDT class c: L3CODE needs resctrl mounted with the option cdp",
-            id="no-cdp",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3@7=0xf")),)),
-            "RDT class c: L3 has no cache 7 on this machine",
-            id="no-such-cache",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3=0,2")),)),
-            "RDT class c: 0,2 has a gap, which this machine does not take",
-            id="gap",
-        ),
-        pytest.param(
-            NARROW,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3=0x1")),)),
-            "RDT class c: 0x1 has fewer bits than 2, the least of this machine",
-            id="too-few-bits",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3=18-22")),)),
-            "RDT class c: 18-22 is outside of its part of the cache, which has 20 bits",
-            id="outside",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3=most")),)),
-            "RDT class c: cache ids: 'most' is neither an id nor a range such as 0-3",
-            id="a-word",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("L3=101%")),)),
-            "RDT class c: 101% is not between 1% and 100%",
-            id="more-than-all",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", allocations=shares("MB=1000MBps")),)),
-            "RDT class c: MB has only 1000MBps, and resctrl is mounted so that it takes values in %",
+            "MB=1000MBps",
+            "MB has only 1000MBps, and resctrl is mounted so that it takes values in %",
             id="unit",
-        ),
-        pytest.param(
-            MACHINE,
-            Rdt(classes=(RdtClass(name="c", partition="p"),)),
-            "RDT class c: there is no partition 'p'",
-            id="no-partition",
-        ),
-        pytest.param(
-            NARROW,
-            Rdt(classes=tuple(RdtClass(name=f"c{number}") for number in range(4))),
-            "4 RDT classes need as many control groups of resctrl; this machine has 3 beside the root group",
-            id="full",
         ),
     ],
 )
-def test_what_a_machine_cannot_give_is_said(machine: Resctrl, rdt: Rdt, said: str) -> None:
+def test_a_share_that_a_machine_cannot_give_is_said(machine: Resctrl, share: str, said: str) -> None:
     """With the class, the value and what would be right."""
-    assert resolve(rdt, machine).mistakes == (said,)
+    found = resolve(Rdt(classes=(RdtClass(name="c", allocations=shares(share)),)), machine)
+
+    assert found.mistakes == (f"RDT class c: {said}",)
+
+
+def test_classes_that_a_machine_cannot_have_are_said() -> None:
+    """Of a partition that there is not, or more than there are control groups."""
+    many = Rdt(classes=tuple(RdtClass(name=f"c{number}") for number in range(4)))
+    full = "4 RDT classes need as many control groups of resctrl; this machine has 3 beside the root group"
+
+    nowhere = Rdt(classes=(RdtClass(name="c", partition="p"),))
+
+    assert resolve(nowhere, MACHINE).mistakes == ("RDT class c: there is no partition 'p'",)
+    assert resolve(many, NARROW).mistakes == (full,)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +191,7 @@ def test_the_root_group_is_no_group_of_ours() -> None:
     """The class of the root group needs no control group."""
     one = Resctrl(caches=NARROW.caches, groups=1)
 
-    found = resolve(Rdt(classes=(RdtClass(name=ROOT_CLASS, allocations=shares("L3=50%")),)), one)
+    found = resolve(Rdt(classes=(RdtClass(name=resctrl.ROOT_CLASS, allocations=shares("L3=50%")),)), one)
 
     assert found.mistakes == ()
 
@@ -247,7 +200,7 @@ def test_the_kernels_lines_are_read() -> None:
     """It pads them, and may have resources that have other values."""
     text = "    L3:0=fffff;1=0000f\n    MB:0= 100;1=  10\nSMBA:0=2048;x=1\n"
 
-    assert parse_lines(text) == {"L3": {0: 0xFFFFF, 1: 0xF}, "MB": {0: 100, 1: 10}}
+    assert resctrl.parse_lines(text) == {"L3": {0: 0xFFFFF, 1: 0xF}, "MB": {0: 100, 1: 10}}
 
 
 PERCENTS = st.integers(1, 100).map(lambda number: f"{number}%")

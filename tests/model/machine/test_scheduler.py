@@ -6,6 +6,7 @@ from criproxy.model.controls import Scheduling
 from criproxy.model.machine.scheduler import Scheduler, misfit
 
 MACHINE = Scheduler()
+FIFO = Scheduling(policy="fifo", priority=10)
 DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, period_us=20_000)
 
 
@@ -14,14 +15,8 @@ DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, 
     [
         pytest.param(Scheduling(policy="batch", nice=5), Scheduler(pods_runtime_us=0), False, "", id="batch"),
         pytest.param(Scheduling(nice=-5, io_class="idle"), MACHINE, False, "", id="nice"),
-        pytest.param(Scheduling(policy="fifo", priority=10), MACHINE, False, "", id="fifo"),
-        pytest.param(
-            Scheduling(policy="fifo", priority=10),
-            Scheduler(pods_runtime_us=400_000),
-            False,
-            "",
-            id="fifo-with-runtime",
-        ),
+        pytest.param(FIFO, MACHINE, False, "", id="fifo"),
+        pytest.param(FIFO, Scheduler(pods_runtime_us=400_000), False, "", id="fifo-with-runtime"),
         pytest.param(
             Scheduling(policy="rr", priority=10),
             Scheduler(pods_runtime_us=0),
@@ -31,7 +26,7 @@ DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, 
             id="no-runtime",
         ),
         pytest.param(
-            Scheduling(policy="fifo", priority=10),
+            FIFO,
             Scheduler(runtime_us=0),
             False,
             "policy fifo: kernel.sched_rt_runtime_us is 0, so that real-time threads never run",

@@ -3,15 +3,7 @@
 import pytest
 
 from criproxy.model.resources import Interval
-from criproxy.model.text.amounts import (
-    format_bytes,
-    format_interval,
-    format_milli,
-    format_seconds,
-    parse_bytes,
-    parse_milli,
-    parse_seconds,
-)
+from criproxy.model.text import amounts
 
 
 @pytest.mark.parametrize(
@@ -19,7 +11,7 @@ from criproxy.model.text.amounts import (
 )
 def test_milli(cpu_milli: int, expected: str) -> None:
     """Whole CPUs without a unit, everything else in milli-CPU."""
-    assert format_milli(cpu_milli) == expected
+    assert amounts.format_milli(cpu_milli) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,13 +29,13 @@ def test_milli(cpu_milli: int, expected: str) -> None:
 )
 def test_bytes(size_bytes: int, expected: str) -> None:
     """The largest unit that leaves at least one, and three digits that matter."""
-    assert format_bytes(size_bytes) == expected
+    assert amounts.format_bytes(size_bytes) == expected
 
 
 def test_intervals() -> None:
     """Two ends where they read differently, else one amount."""
-    assert format_interval(Interval(0, 2), format_milli) == "0m to 2m"
-    assert format_interval(Interval(1 << 30, (1 << 30) + 1), format_bytes) == "1 GiB"
+    assert amounts.format_interval(Interval(0, 2), amounts.format_milli) == "0m to 2m"
+    assert amounts.format_interval(Interval(1 << 30, (1 << 30) + 1), amounts.format_bytes) == "1 GiB"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +43,7 @@ def test_intervals() -> None:
 )
 def test_parse_milli(text: str, expected: int) -> None:
     """CPU as pods ask for it; parts of a milli-CPU round up."""
-    assert expected == parse_milli(text)
+    assert expected == amounts.parse_milli(text)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +51,15 @@ def test_parse_milli(text: str, expected: int) -> None:
 )
 def test_parse_bytes(text: str, expected: int) -> None:
     """Memory as pods ask for it: binary units with an i."""
-    assert expected == parse_bytes(text)
+    assert expected == amounts.parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["", "m", "-1", "1e3", "1 Gi", "2.m", "1x"])
 def test_no_amounts(text: str) -> None:
     """What is neither is an error that quotes it, with examples of what was wanted."""
     for parse, said in (
-        (parse_milli, "must be an amount of CPU such as 250m, 2 or 1.5"),
-        (parse_bytes, "must be a size such as 64Mi, 100M or 1048576 (bytes)"),
+        (amounts.parse_milli, "must be an amount of CPU such as 250m, 2 or 1.5"),
+        (amounts.parse_bytes, "must be a size such as 64Mi, 100M or 1048576 (bytes)"),
     ):
         with pytest.raises(ValueError, match="must be") as caught:
             parse(text)
@@ -77,14 +69,14 @@ def test_no_amounts(text: str) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("11s", 11.0), ("1.5h", 5400.0), ("168h", 604_800.0)])
 def test_parse_seconds(text: str, expected: float) -> None:
     """Durations have a unit."""
-    assert parse_seconds(text) == expected
+    assert amounts.parse_seconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["10", "1d", "7 days", "", "-1s"])
 def test_no_durations(text: str) -> None:
     """The error names the units."""
     with pytest.raises(ValueError, match="must be") as caught:
-        parse_seconds(text)
+        amounts.parse_seconds(text)
     said = "must be a duration such as 500ms, 11s, 2m or 168h: a number and a unit (ms, s, m or h)"
     assert str(caught.value) == f"{text!r} {said}"
 
@@ -95,12 +87,12 @@ def test_no_durations(text: str) -> None:
 )
 def test_seconds(time_s: float, expected: str) -> None:
     """The two largest units."""
-    assert format_seconds(time_s) == expected
+    assert amounts.format_seconds(time_s) == expected
 
 
 def test_units_of_the_other_kind() -> None:
     """Memory is not in thousandths, CPU not in millions."""
     with pytest.raises(ValueError, match="'1Mi' must be an amount of CPU"):
-        parse_milli("1Mi")
+        amounts.parse_milli("1Mi")
     with pytest.raises(ValueError, match="'1m' must be a size"):
-        parse_bytes("1m")
+        amounts.parse_bytes("1m")

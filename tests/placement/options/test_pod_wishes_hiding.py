@@ -35,9 +35,7 @@ def asking(of: str, milli: int) -> Container:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_another_pod_makes_nobody_read_the_documents_of_others(
-    policy: TopologyAwarePolicy | BalloonsPolicy,
-) -> None:
+def test_another_pod_makes_nobody_read_the_documents_of_others(policy: TopologyAwarePolicy | BalloonsPolicy) -> None:
     """However many pods have long ones: more than are kept here."""
     names = [f"p{number:03d}" for number in range(140)]
     long = {name: "{" + ", ".join(f"{name}{n:04d}: x" for n in range(250)) + ", main: 'true'}" for name in names}

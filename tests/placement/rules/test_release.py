@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
@@ -19,27 +18,15 @@ from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.rules.release import outcome_of
-from criproxy.simulate.hosts import GIB, machine
+from criproxy.simulate.hosts import machine
 from tests.laws import memory_stays
 from tests.placement.built import policy_of
 from tests.placement.lives import live, lives_with_found, machines
+from tests.placement.test_changes import MACHINE, asking, cpus
 
-MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 STATIC = policy_of("static", {"reservedCpus": "0"})
 WHOLE = Grant(MACHINE.cpus, MACHINE.mems)
 ASKED = ev.Released("somebody asked for it")
-
-
-def asking(name: str, cpus: float) -> Container:
-    """A Guaranteed container; with a whole number of *cpus* it owns them."""
-    return Container(
-        key=f"r-{name}",
-        pod="s",
-        name=name,
-        qos=QosClass.GUARANTEED,
-        cpu_milli=int(cpus * 1000),
-        memory_limit_bytes=GIB,
-    )
 
 
 def after(node: Node, *events: ev.Event, policy: Policy = STATIC) -> Node:
@@ -65,11 +52,6 @@ def applied(key: str, grant: Grant = WHOLE) -> ev.Event:
 def released(node: Node = RUNNING) -> Node:
     """The node after a release that went through."""
     return after(node, ASKED, *(applied(key) for key in node.grants))
-
-
-def cpus(node: Node) -> dict[str, str]:
-    """Everybody's CPUs."""
-    return {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
 
 
 def test_who_has_been_let_go_has_no_place_any_more() -> None:
@@ -132,7 +114,7 @@ def test_who_came_during_a_release_takes_no_cpu_from_those_before() -> None:
     node = after(released(MOVED), *started("e", 2), *[applied("e")], ev.PolicyChanged())
 
     assert {key: cpus(node)[key] for key in ("c", "d")} == {key: cpus(MOVED)[key] for key in ("c", "d")}
-    assert cpus(node)["e"] == "1-2"
+    assert cpus(node)["e"] == "[1-2]"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Whose CFS quota is lifted, and when it comes back: decided from layouts, whatever the policy."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.model.attributes import in_place
@@ -128,16 +130,7 @@ def test_a_release_restores_what_was_lifted() -> None:
 )
 def test_who_is_found_goes_on_as_it_is(policy: Policy, has: Applied, reservation: str, expected: CpuQuota) -> None:
     """As with its CPUs, nothing changes because it is taken in; what others lift is theirs."""
-    container = Container(
-        key="c",
-        pod="s",
-        name="c",
-        qos=QosClass.GUARANTEED,
-        cpu_milli=2000,
-        cpu_limit_milli=2000,
-        state=ContainerState.RUNNING,
-        reservation=reservation,
-    )
+    container = replace(asking("c"), key="c", state=ContainerState.RUNNING, reservation=reservation)
 
     decision = step(Node(MACHINE), ev.Found(containers=(ev.Present(container, has),)), policy)
 
@@ -148,9 +141,7 @@ def test_who_is_found_goes_on_as_it_is(policy: Policy, has: Applied, reservation
 
 def test_who_is_found_without_quota_on_shared_cpus_gets_one() -> None:
     """That of an owner that cannot go on as one."""
-    container = Container(
-        key="c", pod="s", name="c", cpu_milli=500, cpu_limit_milli=500, state=ContainerState.RUNNING, reservation="r"
-    )
+    container = replace(asking("c", 500, 500), key="c", state=ContainerState.RUNNING, reservation="r")
     has = Applied(parse_cpuset("1-2"), MACHINE.mems, lifted=True)
 
     node = step(Node(MACHINE), ev.Found(containers=(ev.Present(container, has),)), LIFT).node
