@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.host.cgroup import ContainerGroup, group_at
+from criproxy.host.cgroup import ContainerGroup, group_at, paths_by_controller
 
 MOST_CGROUPS = 1000
 """Cgroups of one container that are looked at; one that may make cgroups could make any number."""
@@ -178,11 +178,8 @@ def _numbers(path: str) -> list[int]:
 
 def _is_within(cgroups: str, group: ContainerGroup | None) -> bool:
     """Whether the file /proc/PID/cgroup with the content *cgroups* names *group* or one below it."""
-    for line in cgroups.removesuffix("\n").split("\n"):  # names may have any other end of a line
-        _, controllers, path = line.split(":", 2)
-        if group and (V1_CONTROLLER in controllers.split(",") if not group.unified else not controllers):
-            return f"{path.strip('/')}/".startswith(f"{group.below.strip('/')}/")
-    return False
+    path = paths_by_controller(cgroups).get("" if group.unified else V1_CONTROLLER) if group else None
+    return group is not None and path is not None and f"{path.strip('/')}/".startswith(f"{group.below.strip('/')}/")
 
 
 def _read(path: str, folder: int | None, most: int = _LONGEST) -> str:

@@ -14,14 +14,14 @@ from criproxy.controls.arrivals import Arrivals
 from criproxy.controls.containers import Containers
 from criproxy.controls.journal import Journal
 from criproxy.controls.lane import Lane, Passes
-from criproxy.controls.machine.facts import CPUS, Facts, cpus_of
+from criproxy.controls.machine.facts import CPUS, Facts
 from criproxy.controls.machine.files import ControlledFiles
 from criproxy.controls.machine.irqbalance import Banned, IrqbalanceFiles, unreachable
 from criproxy.controls.machine.kernel import KernelFiles, Value
 from criproxy.controls.machine.layout import Layout, layout, needed_cpus, needs_uncore
 from criproxy.controls.parts import Part
 from criproxy.controls.protocol import Changes, parse_apply
-from criproxy.host.files import read_ids
+from criproxy.host.files import ids_of, read_ids
 from criproxy.model.controls import NOTHING_DESIRED, ControlsAnswer, Desired, Trouble
 from criproxy.model.node import changed_keys
 from criproxy.model.text.plain import to_plain
@@ -204,4 +204,4 @@ class Controls:
         if not self._irqbalance.runs:
             return None
         online = read_ids(self._root / CPUS / "online") or frozenset()
-        return Banned(online - (cpus_of(allowed) or online), frozenset(claimed))
+        return Banned(online - (ids_of(allowed) or online), frozenset(claimed))

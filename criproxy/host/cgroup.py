@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from criproxy.host.files import entries, mounts, read_ids, read_number, read_text
+from criproxy.host.files import entries, mounts, read_ids, read_number, read_once, read_text
 from criproxy.model.attributes import STORED, Attribute
 from criproxy.model.controls import DEFAULTS
 from criproxy.model.cpuset import CpuSet
@@ -240,7 +240,7 @@ class ContainerGroup:
         Raises:
             OSError: one of them cannot be read.
         """
-        return tuple([(path := self.file(each), _read_file(path)) for each in attributes])
+        return tuple([(path := self.file(each), read_once(path, _READ_BYTES)) for each in attributes])
 
     def file(self, attribute: Attribute[Any], *, written: bool = False) -> str:
         """Return the path of the file of *attribute*; *written* as for `read`."""
@@ -250,7 +250,7 @@ class ContainerGroup:
     def _value(self, attribute: Attribute[Any], *, written: bool) -> Any:  # noqa: ANN401 (of any attribute)
         """Return a value; None if unknown, since there is no controller or the cgroup no longer exists."""
         try:
-            return attribute.parse(_read_file(self.file(attribute, written=written)).decode())
+            return attribute.parse(read_once(self.file(attribute, written=written), _READ_BYTES).decode())
         except (OSError, IndexError):
             if attribute.is_cpuset:
                 raise
@@ -260,18 +260,9 @@ class ContainerGroup:
 def have_contents(contents: Contents) -> bool:
     """Whether the files still have these contents; False if one of them cannot be read."""
     try:
-        return all(_read_file(path) == content for path, content in contents)
+        return all(read_once(path, _READ_BYTES) == content for path, content in contents)
     except OSError:
         return False
-
-
-def _read_file(path: str) -> bytes:
-    # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, _READ_BYTES)
-    finally:
-        os.close(fd)
 
 
 def find_group(host_root: Path, pid: int, container_id: str) -> ContainerGroup:
@@ -284,25 +275,19 @@ def find_group(host_root: Path, pid: int, container_id: str) -> ContainerGroup:
         OSError: The process no longer exists.
         LookupError: The process is in no cgroup of that container, since the PID has been reused.
     """
-    mount, path, unified = _cgroup_of(host_root, pid)
+    paths = paths_by_controller((host_root / f"proc/{pid}/cgroup").read_bytes().decode(errors="replace"))
+    unified = "cpuset" not in paths
+    path = paths.get("", "") if unified else paths["cpuset"]
     for part in reversed((Path(path), *Path(path).parents)):
         if container_id in part.name:
-            return ContainerGroup(str(mount), str(part).lstrip("/"), unified)
+            return ContainerGroup(str(host_root / "sys/fs/cgroup"), str(part).lstrip("/"), unified)
     raise LookupError(f"process {pid} is in {path}, which is not a cgroup of container {container_id}")
 
 
-def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
-    """Return the mount, the cgroup of process *pid* below it, and whether it is one of cgroup v2."""
-    mount = host_root / "sys/fs/cgroup"
-    unified = ""
-    text = (host_root / f"proc/{pid}/cgroup").read_bytes().decode(errors="replace")
-    for line in text.removesuffix("\n").split("\n"):
-        _, controllers, path = line.split(":", 2)
-        if "cpuset" in controllers.split(","):
-            return mount, path, False
-        if not controllers:
-            unified = path
-    return mount, unified, True
+def paths_by_controller(text: str) -> dict[str, str]:
+    """Return the cgroups in the *text* of /proc/PID/cgroup by controller, that of cgroup v2 under an empty name."""
+    lines = (line.split(":", 2) for line in text.removesuffix("\n").split("\n"))  # paths may have other ends of lines
+    return {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
 
 
 def group_at(host_root: Path, path: str) -> ContainerGroup | None:
@@ -319,11 +304,5 @@ def has_processes(group: ContainerGroup) -> bool:
 
     With systemd in a container, all of its processes are in cgroups below that of the container.
     """
-    return any(_is_populated(Path(folder)) for folder, _, _ in os.walk(group.path))
-
-
-def _is_populated(folder: Path) -> bool:
-    try:
-        return bool((folder / "cgroup.procs").read_text().strip())
-    except OSError:  # it is gone, or a threaded cgroup: the processes are in the one above
-        return False
+    # It cannot be read of one that is gone, nor of a threaded cgroup, whose processes are in the one above.
+    return any(read_text(f"{folder}/cgroup.procs") for folder, _, _ in os.walk(group.path))

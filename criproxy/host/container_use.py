@@ -195,7 +195,9 @@ def read_throttling(group: ContainerGroup) -> Throttling | None:
     found = {words[0]: number for words in lines if len(words) == 2 and (number := number_of(words[1])) is not None}
 
     def time_us(name: str) -> int | None:
-        return found.get(f"{name}_usec") if group.unified else _us(found.get(f"{name}_time"))
+        if group.unified or (time_ns := found.get(f"{name}_time")) is None:
+            return found.get(f"{name}_usec")
+        return time_ns // _NS
 
     throttled_us, periods, throttled = time_us("throttled"), found.get("nr_periods"), found.get("nr_throttled")
     if throttled_us is None or periods is None or throttled is None:
@@ -207,10 +209,6 @@ def read_throttling(group: ContainerGroup) -> Throttling | None:
         bursts=found.get("nr_bursts"),
         burst_us=time_us("burst"),
     )
-
-
-def _us(time_ns: int | None) -> int | None:
-    return None if time_ns is None else time_ns // _NS
 
 
 def read_pod_limit(container: ContainerGroup) -> PodLimit | None:

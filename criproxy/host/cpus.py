@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from criproxy.errors import CriproxyError
-from criproxy.host.files import numbered, read_ids, read_mask, read_number, read_text
-from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.host.files import ids_of, numbered, read_ids, read_number, read_text
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Core, Die, Package
 
 CPUS = "sys/devices/system/cpu"
@@ -57,10 +57,8 @@ def _isolcpus(command_line: str) -> CpuSet:
         name, _, value = word.partition("=")
         if name == "isolcpus":
             parts = [part for part in value.split(",") if part[:1].isdigit()]
-            try:
-                cpus = parse_cpuset(",".join(parts))
-            except ValueError:
-                cpus = frozenset()  # strides and groups, such as 0-31:1/2: kernels that support them list isolated CPUs
+            # Kernels that support strides and groups, such as 0-31:1/2, list isolated CPUs.
+            cpus = ids_of(",".join(parts)) or frozenset()
     return cpus
 
 
@@ -79,9 +77,8 @@ def read_cores(host_root: Path, online: CpuSet) -> tuple[Core, ...]:
 def _threads(folder: Path, cpu: int) -> CpuSet:
     """Return the threads of the core of *cpu*; newer kernels name the file after cores, older ones after threads."""
     place = f"{folder}/cpu{cpu}/topology"
-    threads = read_ids(f"{place}/core_cpus_list", f"{place}/thread_siblings_list")
-    if threads is None:
-        threads = read_mask(f"{place}/core_cpus", f"{place}/thread_siblings") or frozenset()
+    masks = f"{place}/core_cpus", f"{place}/thread_siblings"
+    threads = read_ids(f"{place}/core_cpus_list", f"{place}/thread_siblings_list", masks=masks) or frozenset()
     # Older kernels also list the two cores of an AMD module as threads of one core, but give them two numbers.
     core = read_text(f"{place}/core_id") if threads - {cpu} else None
     same = (other for other in threads if read_text(f"{folder}/cpu{other}/topology/core_id") in (core, None))
@@ -127,8 +124,5 @@ def _sharing(cache: str, level: int) -> CpuSet:
     for index in sorted(numbered(cache, "index"), key=lambda number: (number != level, number)):
         place = f"{cache}/index{index}"
         if read_number(f"{place}/level") == level and read_text(f"{place}/type") != "Instruction":
-            shared = read_ids(f"{place}/shared_cpu_list")
-            if shared is None:
-                shared = read_mask(f"{place}/shared_cpu_map")
-            return shared or frozenset()
+            return read_ids(f"{place}/shared_cpu_list", masks=[f"{place}/shared_cpu_map"]) or frozenset()
     return frozenset()

@@ -1,7 +1,7 @@
 """Reads the small files of /sys and /proc, which may be missing, empty or malformed."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from criproxy.errors import CriproxyError
@@ -31,39 +31,41 @@ def _read_bytes(path: Path | str) -> bytes:
         os.close(fd)
 
 
-def read_ids(*paths: Path | str) -> CpuSet | None:
-    """Read IDs in list notation (``0-3,8``) from the first of *paths* with content; None if there is none.
+def read_once(path: str, most_bytes: int = READ_BYTES) -> bytes:
+    """Return what one read gives, which is all of the kernel's files with one value; raises OSError."""
+    # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        return os.read(fd, most_bytes)
+    finally:
+        os.close(fd)
+
+
+def read_ids(*lists: Path | str, masks: Iterable[Path | str] = ()) -> CpuSet | None:
+    """Read IDs from the first file that exists: *lists* (``0-3,8``), then *masks* (`parse_mask`); None if none does.
 
     Raises:
         CriproxyError: A file has invalid content.
     """
-    for path in paths:
+    for path, parse in [*((each, parse_cpuset) for each in lists), *((each, parse_mask) for each in masks)]:
         text = read_text(path)
         if text is not None and text != "(null)":
             try:
-                return parse_cpuset(text)
+                return parse(text)
             except ValueError as error:
                 raise CriproxyError(f"cannot read {path}: {error}") from error
     return None
 
 
-def read_mask(*paths: Path | str) -> CpuSet | None:
-    """Read IDs from a hexadecimal mask (``00000000,0000000f``) in the first of *paths* that exists; None if none does.
-
-    Raises:
-        CriproxyError: A file has invalid content.
-    """
-    for path in paths:
-        text = read_text(path)
-        if text:
-            try:
-                mask = int(text.replace(",", ""), 16)
-            except ValueError as error:
-                raise CriproxyError(f"cannot read {path}: {text[:40]!r} is not a CPU mask") from error
-            if not 0 <= mask < 1 << MAX_ID + 1:
-                raise CriproxyError(f"cannot read {path}: it names CPUs beyond the largest id, {MAX_ID}")
-            return frozenset(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
-    return None
+def parse_mask(text: str) -> CpuSet:
+    """Return the IDs in a hexadecimal mask such as ``00000000,0000000f``; raises ValueError."""
+    try:
+        mask = int(text.replace(",", "") or "0", 16)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is not a CPU mask") from None
+    if not 0 <= mask < 1 << MAX_ID + 1:
+        raise ValueError(f"it names CPUs beyond the largest id, {MAX_ID}")
+    return frozenset(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def read_number(path: Path | str) -> int | None:
@@ -74,6 +76,14 @@ def read_number(path: Path | str) -> int | None:
 def number_of(text: str) -> int | None:
     """Parse a decimal number; None if *text* is none."""
     return int(text) if text.isascii() and text.removeprefix("-").isdigit() and len(text) < 20 else None
+
+
+def ids_of(text: str) -> CpuSet | None:
+    """Parse IDs in list notation; None if *text* is invalid."""
+    try:
+        return parse_cpuset(text)
+    except ValueError:
+        return None
 
 
 def numbered(folder: Path | str, prefix: str) -> CpuSet:

@@ -25,7 +25,7 @@ from criproxy.host.cpus import (
     read_packages,
     read_present,
 )
-from criproxy.host.files import entries, read_ids, read_mask, read_number, read_text
+from criproxy.host.files import entries, read_ids, read_number, read_text
 from criproxy.host.numa import NODES, read_distances, read_huge_pages, read_nodes
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.machine.hardware import Frequency, Hardware, PciDevice
@@ -188,9 +188,7 @@ def _pci_devices(host_root: Path, topology: Topology) -> Iterator[PciDevice]:
 
 def _local_cpus(place: Path, topology: Topology, node: int) -> CpuSet:
     """Return the CPUs close to a device: its own list, or else the CPUs of its node, or else all."""
-    cpus = read_ids(place / "local_cpulist")
-    if cpus is None:
-        cpus = read_mask(place / "local_cpus")
+    cpus = read_ids(place / "local_cpulist", masks=[place / "local_cpus"])
     if cpus is None and node in topology.node_by_id:
         cpus = topology.node_by_id[node].cpus
     return topology.online_cpus & (cpus or frozenset()) or topology.online_cpus

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from criproxy.host.files import entries, numbered, read_ids, read_mask, read_number, read_text
+from criproxy.host.files import entries, numbered, read_ids, read_number, read_text
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.hardware import HugePages
 from criproxy.model.machine.topology import REMOTE_DISTANCE, MemoryKind, NumaNode
@@ -32,9 +32,7 @@ def read_nodes(host_root: Path, online: CpuSet) -> tuple[NumaNode, ...]:
 
 def _node(folder: Path, number: int, online: CpuSet, normal: CpuSet | None) -> NumaNode:
     place = folder / f"node{number}"
-    cpus = read_ids(place / "cpulist")
-    if cpus is None:
-        cpus = read_mask(place / "cpumap") or frozenset()
+    cpus = read_ids(place / "cpulist", masks=[place / "cpumap"]) or frozenset()
     memory_bytes = _memory_bytes(place / "meminfo")
     return NumaNode(number, cpus & online, memory_bytes, number in normal if normal else memory_bytes > 0)
 

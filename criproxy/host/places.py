@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from posixpath import split
 
-from criproxy.host.files import entries, number_of
-from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.host.files import entries, ids_of, number_of
+from criproxy.model.cpuset import CpuSet
 
 PCI = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -54,7 +54,7 @@ class Folder:
         pci = self.address or _slot(uevent) or (own if _ADDRESS.fullmatch(own) else "")
         node = number_of(numa_node)
         bridges = tuple(name for name in reversed(functions) if name != pci)
-        return Place(pci, bridges, -1 if node is None else node, _cpus(local_cpus))
+        return Place(pci, bridges, -1 if node is None else node, ids_of(local_cpus) or frozenset())
 
 
 def folder_of(host_root: Path, address: str, nodes: Iterable[str]) -> Folder | None:
@@ -91,13 +91,6 @@ def _by_number(host_root: Path, path: str) -> Iterator[Path]:
         if stat.S_ISCHR(found.st_mode):
             numbers = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
             yield host_root / "sys/dev/char" / numbers / "device"
-
-
-def _cpus(text: str) -> CpuSet:
-    try:
-        return parse_cpuset(text)
-    except ValueError:
-        return frozenset()
 
 
 def _slot(uevent: str) -> str:

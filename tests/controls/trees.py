@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from criproxy.controls.machine.kernel import KernelFiles, mask_cpus
+from criproxy.controls.machine.kernel import KernelFiles
+from criproxy.host.files import parse_mask
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 
 CPUS = "sys/devices/system/cpu"
@@ -145,7 +146,7 @@ class KernelModel(KernelFiles):
                 self._one_of(file, text, "energy_performance_available_preferences")
                 return text
             case "smp_affinity_list" | "default_smp_affinity":
-                cpus = mask_cpus(text) if file.name.startswith("default") else parse_cpuset(text)
+                cpus = parse_mask(text) if file.name.startswith("default") else parse_cpuset(text)
                 if not cpus & self.online:
                     raise _error(errno.EINVAL, str(file))
                 return text

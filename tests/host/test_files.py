@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.errors import CriproxyError
-from criproxy.host.files import mounts, numbered, read_ids, read_mask, read_number, read_text
+from criproxy.host.files import mounts, numbered, parse_mask, read_ids, read_number, read_text
 
 
 @pytest.mark.parametrize(
@@ -31,25 +31,27 @@ def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     assert read_text(tmp_path) is None
     assert read_ids(tmp_path / "missing", tmp_path / "null") is None
     assert read_ids(tmp_path / "missing", tmp_path / "null", tmp_path / "next") == frozenset({1, 3})
-    assert read_mask(tmp_path / "missing") is None
+    assert read_ids(masks=[tmp_path / "missing"]) is None
     assert numbered(tmp_path / "missing", "cpu") == frozenset()
 
 
-def test_read_mask(tmp_path: Path) -> None:
-    """Masks are groups of 32 bits, the highest first."""
+def test_masks(tmp_path: Path) -> None:
+    """They are groups of 32 bits, the highest first, and are read if there is no list."""
     (tmp_path / "mask").write_text("00000001,80000000,00000005\n")
+    (tmp_path / "list").write_text("7\n")
 
-    assert read_mask(tmp_path / "mask") == frozenset({0, 2, 63, 64})
+    assert read_ids(tmp_path / "missing", masks=[tmp_path / "mask"]) == frozenset({0, 2, 63, 64})
+    assert read_ids(tmp_path / "list", masks=[tmp_path / "mask"]) == frozenset({7})
 
 
-@pytest.mark.parametrize("read", [read_ids, read_mask])
-def test_nonsense_is_named(tmp_path: Path, read: object) -> None:
+@pytest.mark.parametrize("is_mask", [False, True])
+def test_nonsense_is_named(tmp_path: Path, is_mask: bool) -> None:
     """A file with something else in it is an error that names it."""
-    (tmp_path / "odd").write_text("zero\n")
+    odd = tmp_path / "odd"
+    odd.write_text("zero\n")
 
-    assert callable(read)
-    with pytest.raises(CriproxyError, match=f"cannot read {tmp_path}/odd: 'zero'"):
-        read(tmp_path / "odd")
+    with pytest.raises(CriproxyError, match=f"cannot read {odd}: 'zero'"):
+        read_ids(masks=[odd]) if is_mask else read_ids(odd)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +67,10 @@ def test_read_number(tmp_path: Path, content: str, number: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "1" + "0" * 1024])
-def test_masks_beyond_every_cpu(tmp_path: Path, text: str) -> None:
+def test_masks_beyond_every_cpu(text: str) -> None:
     """A mask of CPUs that cannot be is refused, not expanded."""
-    (tmp_path / "mask").write_text(text)
-
-    with pytest.raises(CriproxyError, match="beyond the largest id, 4095"):
-        read_mask(tmp_path / "mask")
+    with pytest.raises(ValueError, match="beyond the largest id, 4095"):
+        parse_mask(text)
 
 
 def test_long_files(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from criproxy.controls.lane import Lane
 from criproxy.controls.machine.kernel import KernelFiles
 from criproxy.host.files import entries, number_of
-from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.model.cpuset import CpuSet
 
 CPUS = "sys/devices/system/cpu"
 IRQS = "proc/irq"
@@ -195,14 +195,6 @@ def irq_names(text: str) -> dict[int, tuple[str, ...]]:
             names = rest[columns * _COLUMN_CHARACTERS :].rpartition("  ")[2]
             found[int(number)] = tuple(each.strip() for each in names.split(",") if each.strip())
     return found
-
-
-def cpus_of(text: str) -> CpuSet | None:
-    """Return the CPUs in *text*, in kernel notation; None if it is invalid."""
-    try:
-        return parse_cpuset(text)
-    except ValueError:
-        return None
 
 
 def _numbers(folder: str) -> CpuSet:

@@ -15,8 +15,8 @@ from os import getegid, geteuid, getpid
 from pathlib import Path
 from time import monotonic
 
-from criproxy.controls.machine.kernel import KernelFiles, Value, mask_cpus
-from criproxy.host.files import entries, read_text
+from criproxy.controls.machine.kernel import KernelFiles, Value
+from criproxy.host.files import entries, parse_mask, read_text
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
 PLACE = "run/irqbalance"
@@ -76,7 +76,7 @@ class IrqbalanceFiles(KernelFiles):
         answer = self._ask("setup", answers=True)
         irqs = frozenset(int(number) for number in re.findall(r"\bIRQ (\d+)", answer))
         mask = re.search(r"\bBANNED ([0-9a-fA-F,]+)", answer)
-        return _text(mask_cpus(mask[1]) if mask else frozenset(), irqs)
+        return _text(parse_mask(mask[1]) if mask else frozenset(), irqs)
 
     def write(self, path: str, text: str) -> None:
         """Write the content of a file."""

@@ -6,19 +6,13 @@ import stat
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from criproxy.host.files import parse_mask, read_once
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
-
-_MOST_BYTES = 1 << 16
-_FLAGS = os.O_CLOEXEC | os.O_NOCTTY
 
 
 def read(path: str) -> str:
     """Return the content without the white space around it; raises OSError."""
-    fd = os.open(path, os.O_RDONLY | _FLAGS)
-    try:
-        return os.read(fd, _MOST_BYTES).decode(errors="replace").strip()
-    finally:
-        os.close(fd)
+    return read_once(path).decode(errors="replace").strip()
 
 
 def write(path: str, text: str) -> None:
@@ -27,7 +21,7 @@ def write(path: str, text: str) -> None:
     EPERM if nobody may write the file. With its capabilities, root would hear that from the kernel, and not EACCES.
     """
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | _FLAGS)
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOCTTY)
     except PermissionError as error:
         if os.stat(path).st_mode & stat.S_IWUSR:  # noqa: PTH116 (thousands of paths are texts)
             raise
@@ -136,15 +130,9 @@ class Affinity(Value):
 
     def _parsed(self, text: str) -> CpuSet:
         try:
-            return mask_cpus(text) if self.mask else parse_cpuset(text)
+            return parse_mask(text) if self.mask else parse_cpuset(text)
         except ValueError:
             return frozenset()
-
-
-def mask_cpus(text: str) -> CpuSet:
-    """Return the CPUs of a mask such as ``ff,00000001``; raises ValueError."""
-    mask = int(text.replace(",", ""), 16)
-    return frozenset(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def cpus_mask(cpus: CpuSet) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
-from criproxy.controls.machine.facts import IRQS, CpuFacts, Machine, Uncore, cpus_of
+from criproxy.controls.machine.facts import IRQS, CpuFacts, Machine, Uncore
 from criproxy.controls.machine.kernel import Affinity, Companion, Text, Value
+from criproxy.host.files import ids_of
 from criproxy.model.controls import CpuTuning, Desired, Irqs, Trouble
 from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 
@@ -63,18 +64,18 @@ def layout(desired: Desired, machine: Machine) -> Layout:
 
 def _classes(desired: Desired) -> Iterator[_Class]:
     for name, text in sorted(desired.cpus.items()):
-        tuning, cpus = desired.tunings.get(name, _NO_TUNING), cpus_of(text)
+        tuning, cpus = desired.tunings.get(name, _NO_TUNING), ids_of(text)
         if cpus and tuning != _NO_TUNING:
             yield _Class(name, tuning, cpus)
 
 
 def _invalid(desired: Desired) -> Iterator[str]:
     for name, text in sorted(desired.cpus.items()):
-        if cpus_of(text) is None:
+        if ids_of(text) is None:
             yield f"class {name}: {text!r:.60} is no set of CPUs"
     irqs = desired.irqs
     texts = [] if irqs is None else [irqs.cpus, *(claim.cpus for claim in irqs.claims)]
-    yield from (f"interrupts: {text!r:.60} is no set of CPUs, or empty" for text in texts if not cpus_of(text))
+    yield from (f"interrupts: {text!r:.60} is no set of CPUs, or empty" for text in texts if not ids_of(text))
 
 
 # ---------------------------------------------------------------- frequencies
@@ -207,7 +208,7 @@ def _idle_states(one: _Class, machine: Machine, found: Layout) -> None:
 
 def _irqs(irqs: Irqs, machine: Machine, found: Layout) -> None:
     """Add the affinities of all interrupts, and of new ones."""
-    others, claimed = cpus_of(irqs.cpus), [cpus_of(claim.cpus) for claim in irqs.claims]
+    others, claimed = ids_of(irqs.cpus), [ids_of(claim.cpus) for claim in irqs.claims]
     if not others:
         return
     claims, controllable = _Globs([claim.names for claim in irqs.claims]), _Globs([irqs.controllable])

@@ -16,7 +16,8 @@ from criproxy.controls.journal import BEFORE, Journal
 from criproxy.controls.machine import files as files_module
 from criproxy.controls.machine.facts import irq_names
 from criproxy.controls.machine.files import in_order
-from criproxy.controls.machine.kernel import cpus_mask, mask_cpus
+from criproxy.controls.machine.kernel import cpus_mask
+from criproxy.host.files import parse_mask
 from criproxy.model.controls import NOTHING_DESIRED, CpuTuning, Desired, IrqClaim, Irqs
 from tests.controls.trees import CPUS, KernelModel, Tree
 from tests.daemons import until
@@ -485,5 +486,5 @@ def test_masks_are_written_as_they_are_read(cpus: frozenset[int]) -> None:
     """In groups of 32 bits."""
     text = cpus_mask(cpus)
 
-    assert mask_cpus(text) == cpus
+    assert parse_mask(text) == cpus
     assert all(len(group) == 8 for group in text.split(",")[1:])
