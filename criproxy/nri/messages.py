@@ -72,10 +72,7 @@ def update_request(container_id: str, resources: nri.LinuxResources) -> cri.Upda
 
 
 def adjustment(
-    container: nri.Container,
-    asked: cri.CreateContainerRequest,
-    wanted: cri.CreateContainerRequest,
-    device_of: DeviceOf,
+    container: nri.Container, asked: cri.CreateContainerRequest, wanted: cri.CreateContainerRequest, device_of: DeviceOf
 ) -> nri.ContainerAdjustment:
     """Return what makes the create that was *asked* for *container* the *wanted* one.
 

@@ -51,7 +51,4 @@ def test_one_capability_is_enough(tmp_path: Path) -> None:
         command = [*confined, sys.executable, "-c", PROGRAM, cgroup.path, disk.path, str(tmp_path), str(UNIFIED)]
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
 
-    assert said == [
-        CAPABILITY,
-        *(f"{name} [[], [], []] 0" for name in ("scheduling", "RDT", "block I/O", "CPU burst")),
-    ]
+    assert said == [CAPABILITY, *(f"{name} [[], [], []] 0" for name in ("scheduling", "RDT", "block I/O", "CPU burst"))]

@@ -46,10 +46,7 @@ def test_nvidia_tells_uuids_in_the_order_of_its_driver(tmp_path: Path) -> None:
     stock = find_cards([NVIDIA], tmp_path)["nvidia"]
 
     # The node of minor 1 is made when the card is first used.
-    assert stock.cards == (
-        Card(1, (), "GPU-a", "0000:3b:00.0"),
-        Card(0, ("/dev/nvidia0",), "GPU-b", "0000:af:00.0"),
-    )
+    assert stock.cards == (Card(1, (), "GPU-a", "0000:3b:00.0"), Card(0, ("/dev/nvidia0",), "GPU-b", "0000:af:00.0"))
     assert (stock.shared, stock.card(NVIDIA, "0")) == (("/dev/nvidiactl", "/dev/nvidia-uvm"), stock.cards[0])
     assert stock.card(NVIDIA, "GPU-b") == stock.cards[1]
 

@@ -55,8 +55,7 @@ def test_nonsense_is_named(tmp_path: Path, is_mask: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "number"),
-    [("42\n", 42), ("-1\n", -1), ("", None), ("four", None), ("4.2", None), ("9" * 30, None)],
+    ("content", "number"), [("42\n", 42), ("-1\n", -1), ("", None), ("four", None), ("4.2", None), ("9" * 30, None)]
 )
 def test_read_number(tmp_path: Path, content: str, number: int | None) -> None:
     """A decimal number, or nothing."""

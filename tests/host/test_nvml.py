@@ -130,8 +130,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bus_id", "address"),
-    [("00000000:3B:00.0", "0000:3b:00.0"), ("00010000:01:00.0", "10000:01:00.0"), ("", "")],
+    ("bus_id", "address"), [("00000000:3B:00.0", "0000:3b:00.0"), ("00010000:01:00.0", "10000:01:00.0"), ("", "")]
 )
 def test_addresses_are_written_as_the_kernel_does(bus_id: str, address: str) -> None:
     """With four digits of the domain where those do, and small letters."""

@@ -19,10 +19,7 @@ MOST_SHOWN = 20
 """Of the files that were repaired."""
 OFTEN = 3
 """So many repairs of one file are a trouble: another program wants something else."""
-_PAIRS = {
-    "scaling_min_freq": "scaling_max_freq",
-    "min_freq_khz": "max_freq_khz",
-}
+_PAIRS = {"scaling_min_freq": "scaling_max_freq", "min_freq_khz": "max_freq_khz"}
 """Of these, the kernel refuses a lower limit above the upper one."""
 _ORDER = ("scaling_governor", *_PAIRS, *_PAIRS.values(), "energy_performance_preference")
 """Within a folder: with the governor performance, the kernel sets the preference, and takes no other one."""

@@ -1,15 +1,16 @@
 """The types of strings in the section ``devices`` of a policy file, with the messages about invalid ones."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from posixpath import normpath
 from re import fullmatch
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -22,6 +23,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from criproxy.devices.classes.device_class import PLACEHOLDER
 from criproxy.placement.options.policy_options import Misfit, Path
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Plain = TypeVar("Plain", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
+    def plain(self, kind: type[Plain], **others: Any) -> Plain:  # noqa: ANN401 (of any field)
+        """Convert to plain values: the options that *kind* has by the same names, and the *others*."""
+        names = {each.name for each in fields(kind)} & type(self).model_fields.keys()
+        return kind(**{name: getattr(self, name) for name in names} | others)
+
 
 class NamedSection(Section):
     """A mapping that may also be written as the value of its first key alone."""
@@ -107,6 +118,13 @@ class NamedSection(Section):
         return {name: value for name, value in handler(self).items() if name in given}
 
 
+def or_word(key: str, kinds: Any) -> BeforeValidator:  # noqa: ANN401 (any type)
+    """Let a mapping be written as the value of its first *key* alone; *kinds* is what the JSON schema allows."""
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=kinds
+    )
+
+
 _WORD = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 ClassName = Annotated[str, Text("[a-z0-9][a-z0-9.-]{0,62}", "a name of a-z, 0-9, '-' and '.'")]
 ResourcePattern = Annotated[
@@ -117,11 +135,7 @@ EnvPattern = Annotated[
     str, Text(r"[A-Za-z_][A-Za-z0-9_]*\*?", "the name of an environment variable, or its beginning and *")
 ]
 HideValue = Annotated[str, Text("[!-~]*", "a word without spaces")]
-NodePath = Annotated[
-    str,
-    Text(r"/dev/[^/\s][^\s]*", "a path below /dev/"),
-    AfterValidator(_plain_path),
-]
+NodePath = Annotated[str, Text(r"/dev/[^/\s][^\s]*", "a path below /dev/"), AfterValidator(_plain_path)]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
 FilePath = Annotated[str, Text(r"/[^\s]*[^/\s]", "the absolute path of a file")]

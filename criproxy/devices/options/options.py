@@ -5,7 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass, IdFormat
@@ -17,23 +17,7 @@ from criproxy.devices.device_rules import (
     Privileged,
     UserOverride,
 )
-from criproxy.devices.options.option_types import (
-    CardNodePath,
-    CdiKind,
-    ClassName,
-    EnvName,
-    EnvPattern,
-    HideValue,
-    HostPath,
-    MountPrefix,
-    NamedSection,
-    NodePath,
-    ResourcePattern,
-    Section,
-    Wait,
-    near,
-    seconds,
-)
+from criproxy.devices.options import option_types
 from criproxy.devices.options.plugin_options import PluginOptions
 from criproxy.devices.plugin.enforcement import is_among
 from criproxy.devices.plugin.plan import PluginPlan
@@ -48,45 +32,40 @@ NOT_SHARED = ("/dev/mem", "/dev/kmsg", "/dev/port", "/dev/sda", "/dev/vda", "/de
 """Device nodes that give a container access to the host, or to its disks."""
 RESERVED = frozenset({"container"})
 """Names that findings use for something other than classes."""
-_SAME = (
-    *("hide_unallocated", "user_override", "privileged", "on_no_evidence"),
-    *("keep_access_on_update", "update_without_nodes"),
-)
-"""The options that are rules by the same names."""
 BuiltinName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(BUILTIN)})]
 
 
-class NodeOptions(Section):
+class NodeOptions(option_types.Section):
     """The device nodes of a class."""
 
-    per_device: tuple[CardNodePath, ...] = ()
+    per_device: tuple[option_types.CardNodePath, ...] = ()
     """Paths of a card's device nodes, such as /dev/npu{index}; {index} is the number of the card."""
-    shared: tuple[NodePath, ...] = ()
+    shared: tuple[option_types.NodePath, ...] = ()
     """Paths of the device nodes that every container with a card needs; * and ? are wildcards that do not match '/'."""
     permissions: Literal["r", "rw", "rwm"] = "rw"
     """The access of containers to these device nodes: read (r), write (w), mknod (m)."""
 
 
-class ClassOptions(NamedSection):
+class ClassOptions(option_types.NamedSection):
     """A class of devices: one of your own, or changes to a built-in one."""
 
-    name: ClassName
+    name: option_types.ClassName
     """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
     defaults for the other options, or a name of your own for a new class, which also needs the option resources."""
-    resources: tuple[ResourcePattern, ...] = ()
+    resources: tuple[option_types.ResourcePattern, ...] = ()
     """The extended resources that the device plugins of this class offer; * and ? are wildcards."""
-    visible_env: EnvName = ""
+    visible_env: option_types.EnvName = ""
     """The environment variable that tells the vendor's hook which cards to show. Leave it empty if there is no
     such hook."""
-    hide_value: HideValue = ""
+    hide_value: option_types.HideValue = ""
     """The value of visibleEnv that makes the hook expose no cards. If it is empty, criproxy does not write
     visibleEnv to hide cards."""
     write_env: bool = True
     """Whether criproxy writes the allocated cards to visibleEnv. Set it to false if the device plugin passes only
     device nodes: criproxy then writes hideValue for containers with a card, too, so that the hook adds no others."""
-    strip_env: tuple[EnvPattern, ...] = ()
+    strip_env: tuple[option_types.EnvPattern, ...] = ()
     """Additional environment variables that criproxy removes; a * at the end is a wildcard."""
-    strip_mount_prefix: tuple[MountPrefix, ...] = ()
+    strip_mount_prefix: tuple[option_types.MountPrefix, ...] = ()
     """A pod can use a mount to ask the hook for a card. These are the prefixes of the container paths of such mounts;
     the rest of the path names the card."""
     runtimes: tuple[str, ...] = ("*",)
@@ -100,7 +79,7 @@ class ClassOptions(NamedSection):
     """The separator between the ID of a card and the number of a replica."""
     nodes: NodeOptions = NodeOptions()
     """The device nodes of the class."""
-    cdi_kinds: tuple[CdiKind, ...] = ()
+    cdi_kinds: tuple[option_types.CdiKind, ...] = ()
     """The kinds of CDI devices that represent cards of this class."""
 
     def device_class(self) -> DeviceClass:
@@ -112,16 +91,10 @@ class ClassOptions(NamedSection):
         return replace(known, **given) if known else DeviceClass(**given)
 
 
-ClassOption = Annotated[
-    ClassOptions,
-    BeforeValidator(
-        lambda value: {"name": value} if isinstance(value, str) else value,
-        json_schema_input_type=ClassOptions | BuiltinName,
-    ),
-]
+ClassOption = Annotated[ClassOptions, option_types.or_word("name", ClassOptions | BuiltinName)]
 
 
-class ExemptOptions(Section):
+class ExemptOptions(option_types.Section):
     """Containers that keep every device that they ask for."""
 
     namespaces: tuple[NamespacePattern, ...] = ("kube-system", "gpu-operator")
@@ -131,17 +104,17 @@ class ExemptOptions(Section):
     """Images, written as in pods, whose containers keep every device that they ask for; * and ? are wildcards."""
 
 
-class PodresourcesOptions(Section):
+class PodresourcesOptions(option_types.Section):
     """The kubelet's socket that reports allocated devices."""
 
-    socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    socket: option_types.HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
     """The socket of the kubelet's podresources API. If it is "", criproxy does not use this API."""
-    timeout: Wait = "1s"
+    timeout: option_types.Wait = "1s"
     """How long a CreateContainer request may wait for evidence from the kubelet (podresources and checkpoint together):
     at most 1s."""
 
 
-class DeviceOptions(Section):
+class DeviceOptions(option_types.Section):
     """Which containers see which accelerators; without this section criproxy leaves devices alone."""
 
     hide_unallocated: HideUnallocated = "enforce"
@@ -168,7 +141,7 @@ class DeviceOptions(Section):
     the container until the allocation is known."""
     podresources: PodresourcesOptions = PodresourcesOptions()
     """How criproxy asks the kubelet for allocated devices."""
-    checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    checkpoint: option_types.HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     """The checkpoint file of the kubelet's device manager. criproxy uses it if podresources gives no answer, and to
     distinguish pods with the same name. If it is "", criproxy does not read the file."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
@@ -183,15 +156,15 @@ class DeviceOptions(Section):
         """Convert to plain values; classes include the resources that our own plugin derives from theirs."""
         kinds = (each.device_class() for each in self.classes)
         plan = self.plan()
-        return DeviceRules(
-            **{name: getattr(self, name) for name in _SAME},
+        return self.plain(
+            DeviceRules,
             classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
             exempt_namespaces=self.exempt.namespaces,
             exempt_images=self.exempt.images,
             kubelet=KubeletFiles(
                 socket=self.podresources.socket,
                 checkpoint=self.checkpoint,
-                timeout_s=seconds(self.podresources.timeout),
+                timeout_s=option_types.seconds(self.podresources.timeout),
             ),
             offered=tuple(dict.fromkeys(each.kind.name for each in plan.advertised)) if plan else (),
             watched=plan.watched if plan else (),
@@ -242,7 +215,7 @@ def _class_contradictions(path: Path, kind: DeviceClass) -> Iterator[Misfit]:
 
 
 def _unknown(name: str) -> str:
-    meant = f" ({hint})" if (hint := near(name, BUILTIN).removeprefix("; ")) else ""
+    meant = f" ({hint})" if (hint := option_types.near(name, BUILTIN).removeprefix("; ")) else ""
     own = "a class of your own needs resources"
     return f"there is no class {name!r}{meant}; built-in classes are: {', '.join(BUILTIN)}; {own}"
 

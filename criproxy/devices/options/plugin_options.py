@@ -4,22 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, WithJsonSchema
 
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.offers import MAX_REPLICAS, Selector, SharedCards
-from criproxy.devices.options.option_types import (
-    ClassName,
-    Duration,
-    FilePath,
-    HostPath,
-    NamedSection,
-    Period,
-    ResourceName,
-    Section,
-    seconds,
-)
+from criproxy.devices.options import option_types
 from criproxy.devices.options.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.options.profiles import ProfileOptions
 from criproxy.devices.options.quota_options import QuotaOptions, UsageOptions, usage_mistakes, with_usage
@@ -64,12 +54,12 @@ SelectorOption = Annotated[
 """A `Selector`."""
 
 
-class AdvertisedOptions(NamedSection):
+class AdvertisedOptions(option_types.NamedSection):
     """A class of devices that criproxy's device plugin serves."""
 
-    kind: ClassName = Field(alias="class")
+    kind: option_types.ClassName = Field(alias="class")
     """The name of a device class that criproxy uses."""
-    resource: ResourceName | None = None
+    resource: option_types.ResourceName | None = None
     """The resource name under which the cards are offered. It must be one of the resources of the class, and is
     required if the class has several resources, or a resource with a wildcard. For NVIDIA's cards, NVIDIA's own file
     sets it."""
@@ -79,25 +69,21 @@ class AdvertisedOptions(NamedSection):
 
 
 AdvertisedOption = Annotated[
-    AdvertisedOptions,
-    BeforeValidator(
-        lambda value: {"class": value} if isinstance(value, str) else value,
-        json_schema_input_type=AdvertisedOptions | ClassName,
-    ),
+    AdvertisedOptions, option_types.or_word("class", AdvertisedOptions | option_types.ClassName)
 ]
 
 
-class SharingOptions(Section):
+class SharingOptions(option_types.Section):
     """Cards that are offered several times, without isolation from each other."""
 
-    resource: ResourceName
+    resource: option_types.ResourceName
     """The resource of the cards, such as aliyun.com/npu."""
     devices: SelectorOption = "all"
     """Which cards of the resource to share: all, the first N, or a list of indexes and IDs. The other cards are offered
     whole."""
     replicas: int = Field(ge=2, le=MAX_REPLICAS)
     """How many containers can share each of these cards."""
-    rename: ResourceName | None = None
+    rename: option_types.ResourceName | None = None
     """The resource name under which these replicas are offered, such as aliyun.com/npu.shared; by default, the name in
     resource."""
     fail_requests_greater_than_one: bool = False
@@ -115,29 +101,29 @@ class SharingOptions(Section):
         )
 
 
-class HealthCommandOptions(Section):
+class HealthCommandOptions(option_types.Section):
     """A program that knows which cards of a class work."""
 
-    kind: ClassName = Field(alias="class")
+    kind: option_types.ClassName = Field(alias="class")
     """The name of an advertised class."""
     command: tuple[str, ...] = Field(min_length=1)
     """The absolute path of the program, and its arguments. For each unhealthy card, the program prints a line with the
     card's ID, a space, and the reason. If it fails or times out, all cards of the class count as unhealthy."""
-    period: Period = "60s"
+    period: option_types.Period = "60s"
     """How often the command runs."""
-    timeout: Period = "10s"
+    timeout: option_types.Period = "10s"
     """How long the command may run before criproxy kills it."""
 
     def health_command(self) -> HealthCommand:
         """Convert to plain values."""
-        period_s, timeout_s = seconds(self.period), seconds(self.timeout)
-        return HealthCommand(kind=self.kind, command=self.command, period_s=period_s, timeout_s=timeout_s)
+        period_s, timeout_s = option_types.seconds(self.period), option_types.seconds(self.timeout)
+        return self.plain(HealthCommand, period_s=period_s, timeout_s=timeout_s)
 
 
-class HealthOptions(Section):
+class HealthOptions(option_types.Section):
     """Cards that do not work."""
 
-    hold_down: Duration = "30s"
+    hold_down: option_types.Duration = "30s"
     """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
     """What happens to containers with an unhealthy card. none: nothing. annotate: their status shows the reason. stop:
@@ -147,26 +133,22 @@ class HealthOptions(Section):
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
 
-class LabelOptions(Section):
+class LabelOptions(option_types.Section):
     """Labels of the node, by node-feature-discovery."""
 
-    file: FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
+    file: option_types.FilePath = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
     """The feature file that criproxy writes."""
-    interval: Period = "60s"
+    interval: option_types.Period = "60s"
     """How often criproxy checks whether the labels have changed; it rewrites the file only then."""
 
-    def labels(self) -> Labels:
-        """Convert to plain values."""
-        return Labels(file=self.file, interval_s=seconds(self.interval))
 
-
-class PluginOptions(Section):
+class PluginOptions(option_types.Section):
     """criproxy's own device plugin; without this section it offers nothing."""
 
     advertise: tuple[AdvertisedOption, ...] | None = None
     """The classes whose cards are offered to the kubelet: names or mappings. By default, NVIDIA's class and all classes
     with exactly one resource, if they are listed in classes."""
-    nvidia_config: HostPath = ""
+    nvidia_config: option_types.HostPath = ""
     """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files. In a directory,
     criproxy uses the file named after the host. If there is none, it uses the one named after the node's group;
     failing that, the one named default; and failing that, the only file, if the directory contains just one."""
@@ -201,15 +183,16 @@ class PluginOptions(Section):
         Args:
             classes: the device classes in use, by name.
         """
+        labels = self.labels
         plan = PluginPlan(
             advertised=tuple(self._advertised(classes)),
             sharing=tuple(each.shared() for each in self.sharing),
             nvidia_config=self.nvidia_config,
             register=self.register_by,
-            hold_down_s=seconds(self.health.hold_down),
+            hold_down_s=option_types.seconds(self.health.hold_down),
             on_unhealthy=self.health.on_unhealthy,
             health_commands=tuple(each.health_command() for each in self.health.commands),
-            labels=None if self.labels is None else self.labels.labels(),
+            labels=None if labels is None else Labels(labels.file, option_types.seconds(labels.interval)),
             profiles=tuple(each.profile() for each in self.profiles),
             quota=self.quota.quota_plan(),
         )

@@ -47,10 +47,7 @@ def _number_or_auto(value: object) -> object:
     raise ValueError(f"must be auto, or the number of vGPUs of each card, from 1 to {MAX_COUNT}, not {value!r:.60}")
 
 
-Count = Annotated[
-    Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COUNT)],
-    BeforeValidator(_number_or_auto),
-]
+Count = Annotated[Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_COUNT)], BeforeValidator(_number_or_auto)]
 
 
 class SelectOptions(Section):
@@ -72,13 +69,7 @@ class SelectOptions(Section):
 
     def choice(self) -> CardChoice:
         """Convert to plain values."""
-        return CardChoice(
-            models=self.models,
-            indexes=self.indexes,
-            ids=self.ids,
-            share_percent=int(self.share.removesuffix("%")),
-            mig=self.mig,
-        )
+        return self.plain(CardChoice, share_percent=int(self.share.removesuffix("%")))
 
 
 class ProfileOptions(Section):
@@ -112,15 +103,13 @@ class ProfileOptions(Section):
         """Convert to plain values."""
         memory = self.memory or "0Mi"
         amount = int(memory.rstrip("%GMi"))
-        return Profile(
-            name=self.name,
-            kind=self.kind,
+        return self.plain(
+            Profile,
             memory_mib=0 if memory.endswith("%") else amount * (1024 if memory.endswith("Gi") else 1),
             memory_percent=amount if memory.endswith("%") else 0,
             cores_percent=self.cores or 0,
             count=None if self.count == "auto" else self.count,
             select=self.select.choice(),
-            enforce=self.enforce,
             env=tuple(self.env.items()),
             when_missing=self.if_missing,
         )

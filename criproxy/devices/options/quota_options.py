@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.options.option_types import (
-    ClassName,
-    Duration,
-    HostPath,
-    Period,
-    Section,
-    class_mistakes,
-    seconds,
-)
+from criproxy.devices.options import option_types
 from criproxy.devices.plugin.plan import OverQuota, PluginPlan, QuotaActions, QuotaPlan, UsageSource
 from criproxy.placement.options.policy_options import Misfit
 
@@ -33,7 +25,7 @@ NVML = UsageSource(kind=NVIDIA.name, source="nvml")
 """The source for NVIDIA's cards if the file names no other."""
 
 
-class QuotaActionOptions(Section):
+class QuotaActionOptions(option_types.Section):
     """What happens to a container that is over a quota."""
 
     memory: OverQuota = "stop"
@@ -44,7 +36,7 @@ class QuotaActionOptions(Section):
     """The same for a container that exceeds its compute quota."""
 
 
-class ClassActionOptions(Section):
+class ClassActionOptions(option_types.Section):
     """What happens to a container of one class that is over a quota."""
 
     memory: OverQuota | None = None
@@ -53,21 +45,21 @@ class ClassActionOptions(Section):
     """The same for a container that exceeds its compute quota."""
 
 
-class ClassQuotaOptions(Section):
+class ClassQuotaOptions(option_types.Section):
     """Other actions for the cards of one class."""
 
-    kind: ClassName = Field(alias="class")
+    kind: option_types.ClassName = Field(alias="class")
     """The name of a class with profiles."""
     actions: ClassActionOptions = ClassActionOptions()
     """What happens to containers with its cards."""
 
 
-class QuotaOptions(Section):
+class QuotaOptions(option_types.Section):
     """Containers that exceed the quota of their vGPU."""
 
-    period: Period = "1s"
+    period: option_types.Period = "1s"
     """How often criproxy measures how much each container uses: between 100ms and 60s."""
-    grace: Duration = "5s"
+    grace: option_types.Duration = "5s"
     """How long a container may exceed its quota before criproxy acts."""
     samples: Samples = 3
     """How many consecutive readings must show the container over its quota before criproxy acts."""
@@ -78,7 +70,7 @@ class QuotaOptions(Section):
     """How many MiB of memory a container may use beyond its quota. The driver's own memory also counts as use."""
     cores_margin_percent: Percent = 10
     """How much compute a container may use beyond its quota, in percent of the card."""
-    stop_timeout: Duration = "10s"
+    stop_timeout: option_types.Duration = "10s"
     """How long a container has to exit after criproxy stops it, before the runtime kills it."""
     actions: QuotaActionOptions = QuotaActionOptions()
     """What happens to a container that exceeds its quota."""
@@ -87,21 +79,17 @@ class QuotaOptions(Section):
 
     def quota_plan(self) -> QuotaPlan:
         """Convert to plain values."""
-        return QuotaPlan(
-            period_s=seconds(self.period),
-            grace_s=seconds(self.grace),
-            samples=self.samples,
-            over_time_percent=self.over_time_percent,
-            margin_mib=self.margin_mib,
-            cores_margin_percent=self.cores_margin_percent,
-            stop_timeout_s=seconds(self.stop_timeout),
-            actions=QuotaActions(memory=self.actions.memory, cores=self.actions.cores),
-            by_class={each.kind: self._of_class(each.actions) for each in self.classes},
+        actions = self.actions.plain(QuotaActions)
+        return self.plain(
+            QuotaPlan,
+            period_s=option_types.seconds(self.period),
+            grace_s=option_types.seconds(self.grace),
+            stop_timeout_s=option_types.seconds(self.stop_timeout),
+            actions=actions,
+            by_class={
+                each.kind: replace(actions, **each.actions.model_dump(exclude_none=True)) for each in self.classes
+            },
         )
-
-    def _of_class(self, actions: ClassActionOptions) -> QuotaActions:
-        """Return the actions of a class, with those of all classes as defaults."""
-        return QuotaActions(memory=actions.memory or self.actions.memory, cores=actions.cores or self.actions.cores)
 
     def contradictions(self, plan: PluginPlan) -> Iterator[Misfit]:
         """Yield the mistakes in the section; paths start at the section of the device plugin.
@@ -113,7 +101,7 @@ class QuotaOptions(Section):
         cut, offered, seen = {each.kind for each in plan.profiles}, [a.kind.name for a in plan.advertised], set[str]()
         for number, each in enumerate(self.classes):
             path, twice = ("quota", "classes", number, "class"), "is listed twice: put all its actions into one item"
-            wrong = [*class_mistakes(path, each.kind, seen, offered, twice)]
+            wrong = [*option_types.class_mistakes(path, each.kind, seen, offered, twice)]
             yield from wrong
             if not wrong and each.kind not in cut:
                 text = f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
@@ -128,22 +116,18 @@ def _of_times(quota: QuotaPlan) -> Iterator[Misfit]:
             yield Misfit(("quota", name), f"must be at most 1h, not {value_s:g}s")
 
 
-class UsageOptions(Section):
+class UsageOptions(option_types.Section):
     """What reports the use of the cards of one class."""
 
-    kind: ClassName = Field(alias="class")
+    kind: option_types.ClassName = Field(alias="class")
     """The name of an advertised class."""
     source: Literal["nvml", "command", "file"] = Field(alias="from")
     """Where the readings come from: NVIDIA's driver (nvml), a program that keeps running and prints them (command), or
     a file that another program rewrites in every period (file)."""
     command: tuple[str, ...] = ()
     """The absolute path of the program, and its arguments. It prints one line of JSON for each reading."""
-    file: HostPath = ""
+    file: option_types.HostPath = ""
     """The absolute path of the file, which contains one reading as JSON."""
-
-    def usage_source(self) -> UsageSource:
-        """Convert to plain values."""
-        return UsageSource(kind=self.kind, source=self.source, command=self.command, file=self.file)
 
 
 def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> PluginPlan:
@@ -154,7 +138,7 @@ def with_usage(plan: PluginPlan, named: Sequence[UsageOptions] | None) -> Plugin
         named: the list; None if the file has none. If profiles divide NVIDIA's cards, NVML watches them unless the list
             has an entry for them, or is empty.
     """
-    usage = tuple(each.usage_source() for each in named or ())
+    usage = tuple(each.plain(UsageSource) for each in named or ())
     is_cut = plan.nvidia is not None and any(each.kind == NVIDIA.name for each in plan.profiles)
     is_default = is_cut and named != () and all(each.kind != NVIDIA.name for each in usage)
     return replace(plan, usage=(*usage, NVML) if is_default else usage)
@@ -165,7 +149,7 @@ def usage_mistakes(plan: PluginPlan) -> Iterator[Misfit]:
     offered, seen = [each.kind.name for each in plan.advertised], set[str]()
     for number, source in enumerate(plan.usage):
         path, twice = ("usage", number), "is listed twice: one entry is enough"
-        yield from class_mistakes((*path, "class"), source.kind, seen, offered, twice)
+        yield from option_types.class_mistakes((*path, "class"), source.kind, seen, offered, twice)
         yield from _of_source(path, source)
 
 

@@ -50,7 +50,7 @@ class HealthCommand:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Labels:
     """The feature file of node-feature-discovery."""
 
