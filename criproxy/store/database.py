@@ -98,12 +98,14 @@ class Database:
             self._writer.begin(after, list(rows.tables()))
             for table in rows.tables():
                 keys, gone = self._writer.write(table, before, after)
-                if gone and table is rows.CONTAINERS:
-                    self._end(_ended(before, after, gone, keys))
+                if gone and table is rows.CONTAINERS:  # one that got its id has only changed its key
+                    ended = {before.containers[key].life for key in gone} - {after.containers[key].life for key in keys}
+                    self._parts.failure_of(partial(self._history.end, ended))  # a life that is no text has no records
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
-            self._add(records)
+            if self._parts.failure_of(partial(self._history.add, records)):  # whatever is wrong with them
+                self._history.lost += len(records)
 
     def read(self, question: Callable[Concatenate[sqlite3.Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
         """Return the answer to a *question* about the history, one of the functions of `history`."""
@@ -113,15 +115,6 @@ class Database:
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
         self._connection.close()
-
-    def _add(self, records: Sequence[Record]) -> None:
-        """Write *records*; whatever is wrong with them, the node is written."""
-        if self._parts.failure_of(lambda: self._history.add(records)):
-            self._history.lost += len(records)
-
-    def _end(self, lives: set[str]) -> None:
-        """Let the records of *lives* make room for others; a life that is no text has none."""
-        self._parts.failure_of(lambda: self._history.end(lives))
 
     def _open(self) -> sqlite3.Connection:
         if self.path.exists() and not self.path.stat().st_size:  # SQLite would take it for a new one
@@ -144,7 +137,11 @@ class Database:
                 raise _UnusableError(f"it is damaged: {verdict}")
             migrate(connection)
             for table in rows.tables():
-                self._check(connection, table)
+                try:
+                    for row in connection.execute(table.select):
+                        table.entry(row)
+                except (ValueError, TypeError) as error:
+                    raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
         except sqlite3.DatabaseError as error:
             connection.close()
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
@@ -154,14 +151,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-    @staticmethod
-    def _check(connection: sqlite3.Connection, table: rows.Table) -> None:
-        try:
-            for row in connection.execute(table.select):
-                table.entry(row)
-        except (ValueError, TypeError) as error:
-            raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
 
     def _rename_away(self, reason: str) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -239,11 +228,6 @@ def _release_in(path: Path) -> Mapping[str, str]:
     except sqlite3.Error:
         return {}
     return found if found.get("released") and all(isinstance(each, str) for each in found.values()) else {}
-
-
-def _ended(before: Node, after: Node, gone: Sequence[str], touched: Sequence[str]) -> set[str]:
-    """The lives that went with the keys *gone*; a container that got its id has only changed its key."""
-    return {before.containers[key].life for key in gone} - {after.containers[key].life for key in touched}
 
 
 @contextmanager

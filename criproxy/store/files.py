@@ -6,13 +6,12 @@ knows, for programs beside it: the daemon never reads them, so nothing is synced
 anew.
 """
 
-import errno
 import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from errno import ECANCELED, EPERM
+from errno import ECANCELED, ELOOP, EPERM
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -63,7 +62,7 @@ def _strange_link(path: Path) -> tuple[Path, int] | None:
         if status.st_uid not in {0, os.geteuid()}:
             return place / part, status.st_uid
         if (left := left - 1) < 0:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            raise OSError(ELOOP, os.strerror(ELOOP), str(path))
         target = (place / part).readlink()
         place = Path("/") if target.is_absolute() else place
         rest = [*(each for each in target.parts if each != "/"), *rest]

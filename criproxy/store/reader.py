@@ -56,7 +56,12 @@ def open_reader(directory: Path, busy_s: float = BUSY_S) -> Iterator[Reader]:
         StoreError: there is none, it is of another version, or it cannot be read.
     """
     with _any_version(directory, busy_s) as (connection, changed_s):
-        _check_version(path := directory / NAME, version_of(connection))
+        path, version = directory / NAME, version_of(connection)
+        if version != VERSION:
+            raise StoreError(
+                f"the state database {path} is of version {version}, and this criproxy reads version {VERSION}: "
+                "ask with the criproxy that wrote it, or start this one's daemon"
+            )
         yield Reader(path, connection, changed_s)
 
 
@@ -76,7 +81,9 @@ def _connected(path: Path, busy_s: float) -> Iterator[tuple[sqlite3.Connection, 
                 raise
             changed_s, place = _last_change(path), path
         uri = f"{place.absolute().as_uri()}?mode=ro"
-        with closing(_begin(sqlite3.connect(uri, uri=True, timeout=busy_s))) as connection:
+        with closing(sqlite3.connect(uri, uri=True, timeout=busy_s)) as connection:
+            connection.execute("BEGIN")
+            version_of(connection)  # from here on, all that is read is of one moment
             yield connection, changed_s
 
 
@@ -113,25 +120,6 @@ def _last_change(path: Path) -> float:
     """In seconds since the epoch; an empty log is one that only a reader has made."""
     stats = [part.stat() for part in _parts(path) if part.exists()]
     return max(stat.st_mtime for number, stat in enumerate(stats) if number == 0 or stat.st_size)
-
-
-def _begin(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """From here on, all that is read is of one moment."""
-    try:
-        connection.execute("BEGIN")
-        version_of(connection)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _check_version(path: Path, version: int) -> None:
-    if version != VERSION:
-        raise StoreError(
-            f"the state database {path} is of version {version}, and this criproxy reads version {VERSION}: "
-            "ask with the criproxy that wrote it, or start this one's daemon"
-        )
 
 
 def integrity(directory: Path, busy_s: float = BUSY_S) -> dict[str, Any]:

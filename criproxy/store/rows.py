@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import eq
 from sys import intern
@@ -162,26 +162,6 @@ def _to_grant(row: Row) -> Grant:
     )
 
 
-def _kubelet_files_row(key: str, container: Container) -> Row:
-    return key, " ".join(container.kubelet_files)
-
-
-def _is_controlled(grant: Grant) -> bool:
-    return grant.controls != NO_CONTROLS
-
-
-def _same_controls(one: Grant, other: Grant) -> bool:
-    return one.controls == other.controls
-
-
-def _controls_row(key: str, grant: Grant) -> Row:
-    return key, json.dumps(to_plain(grant.controls))
-
-
-def _to_controls(row: Row) -> Controls:
-    return _controls(row[1])
-
-
 @lru_cache(maxsize=4096)
 def _controls(document: str) -> Controls:
     return from_plain(Controls, json.loads(document))
@@ -189,10 +169,6 @@ def _controls(document: str) -> Controls:
 
 def _applied_row(key: str, applied: Applied) -> Row:
     return key, *(each.plain(getattr(applied, each.name)) for each in STORED)
-
-
-def _to_applied(row: Row) -> Applied:
-    return _applied(*row[1:])
 
 
 @lru_cache(maxsize=1024)
@@ -209,45 +185,35 @@ def _to_kept(row: Row) -> Kept:
     return Kept({name: parse_cpuset(cpus) for name, cpus in _texts(row[1]).items()})
 
 
-def _incident_row(key: str, incident: Incident) -> Row:
-    return key, json.dumps(to_plain(incident))
-
-
-def _to_incident(row: Row) -> Incident:
-    return from_plain(Incident, json.loads(row[1]))
-
-
 PODS = Table("pods", 11, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 21, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
-APPLIED = Table("applied", 1 + len(STORED), lambda node: node.applied, _applied_row, _to_applied)
-
+APPLIED = Table("applied", 1 + len(STORED), lambda node: node.applied, _applied_row, lambda row: _applied(*row[1:]))
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
 INCIDENTS = Table(
-    *("incidents", 2, lambda node: node.incidents, _incident_row, _to_incident),
+    *("incidents", 2, lambda node: node.incidents),
+    to_row=lambda key, incident: (key, json.dumps(to_plain(incident))),
+    from_row=lambda row: from_plain(Incident, json.loads(row[1])),
     holds=lambda incident: incident.excess is None,
 )
-QUOTA_INCIDENTS = Table(
-    *("quota_incidents", 2, lambda node: node.incidents, _incident_row, _to_incident),
-    holds=lambda incident: incident.excess is not None,
-)
+QUOTA_INCIDENTS = replace(INCIDENTS, name="quota_incidents", holds=lambda incident: incident.excess is not None)
 OF_POD = Table("of_pod", 1, lambda node: node.containers, lambda key, _: (key,), lambda _: True, lambda c: c.of_pod)
 KUBELET_FILES = Table(
-    *("kubelet_files", 2, lambda node: node.containers, _kubelet_files_row, lambda row: tuple(row[1].split())),
+    *("kubelet_files", 2, lambda node: node.containers),
+    to_row=lambda key, container: (key, " ".join(container.kubelet_files)),
+    from_row=lambda row: tuple(row[1].split()),
     holds=lambda container: bool(container.kubelet_files),
     same=lambda one, other: one.kubelet_files == other.kubelet_files,
 )
 CONTROLS = Table(
-    *("controls", 2, lambda node: node.grants, _controls_row, _to_controls),
-    holds=_is_controlled,
-    same=_same_controls,
+    *("controls", 2, lambda node: node.grants),
+    to_row=lambda key, grant: (key, json.dumps(to_plain(grant.controls))),
+    from_row=lambda row: _controls(row[1]),
+    holds=lambda grant: grant.controls != NO_CONTROLS,
+    same=lambda one, other: one.controls == other.controls,
 )
-FORMER_CONTROLS = Table(
-    *("former_controls", 2, lambda node: node.former, _controls_row, _to_controls),
-    holds=_is_controlled,
-    same=_same_controls,
-)
-FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
+FORMER_CONTROLS = replace(CONTROLS, name="former_controls", entries=lambda node: node.former)
+FORMER = replace(GRANTS, name="former", entries=lambda node: node.former)
 
 
 def tables() -> Iterator[Table]:

@@ -9,24 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from criproxy.model.node import Node
-from criproxy.store.rows import (
-    APPLIED,
-    CONTAINERS,
-    CONTROLS,
-    FORMER,
-    FORMER_CONTROLS,
-    GRANTS,
-    KUBELET_FILES,
-    Table,
-    changes,
-)
+from criproxy.store import rows
+from criproxy.store.rows import Table, changes
 
 MAX_REASON_CHARS = 200
 _VALUE_ERRORS = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
-_DEPENDENT = frozenset(each.name for each in (GRANTS, APPLIED, FORMER, KUBELET_FILES, CONTROLS, FORMER_CONTROLS))
+_OF_CONTAINERS = (rows.GRANTS, rows.APPLIED, rows.FORMER, rows.KUBELET_FILES, rows.CONTROLS, rows.FORMER_CONTROLS)
+_DEPENDENT = frozenset(each.name for each in _OF_CONTAINERS)
 """Tables whose rows are useless without the row of their container."""
 
 
@@ -179,7 +170,8 @@ class Writer:
         """Call *write*, which writes or deletes the row of *key*; leave the row out and return False if that fails."""
         error = self._parts.failure_of(write)
         if error and (value := table.entries(after).get(key)) is not None:
-            row = LeftOut(table.name, key, _title(value, key), _reason(error))
+            reason = (str(error) or repr(error))[:MAX_REASON_CHARS]
+            row = LeftOut(table.name, key, str(getattr(value, "title", key)), reason)
             self._pending = {**self._pending, (table.name, key): _Failed(value, row)}
         return error is None
 
@@ -190,14 +182,6 @@ class Writer:
         return [key for key in dict.fromkeys([*keys, *stored_now]) if key not in left_out and table.holds(entries[key])]
 
 
-def _containers_in(rows: Iterable[RowId]) -> dict[str, None]:
-    """Return the keys of the containers among *rows*, in order."""
-    return {key: None for table, key in rows if table == CONTAINERS.name}
-
-
-def _title(value: Any, key: str) -> str:  # noqa: ANN401 (a value of the model)
-    return str(getattr(value, "title", key))
-
-
-def _reason(error: Exception) -> str:
-    return (str(error) or repr(error))[:MAX_REASON_CHARS]
+def _containers_in(ids: Iterable[RowId]) -> dict[str, None]:
+    """Return the keys of the containers among *ids* of rows, in order."""
+    return {key: None for table, key in ids if table == rows.CONTAINERS.name}
