@@ -16,7 +16,7 @@ from criproxy.config.convert_options import NRI_POLICIES, Translation, list_of_p
 from criproxy.config.document import MAX_VALUES as DOCUMENT_VALUES
 from criproxy.config.document import Document, parse
 from criproxy.config.mistakes import MAX_WORD, Mistake
-from criproxy.config.settings import Settings, read_settings
+from criproxy.config.settings import read_settings
 from criproxy.config.validation_errors import dotted
 from criproxy.errors import ConfigError
 
@@ -214,7 +214,7 @@ def _judged(origin: str, name: str, selector: Mapping[str, Any], priority: int, 
     if contents.settings is None:
         raise ConfigError("\n".join(each.sentence for each in contents.wrong))
     contents.settings.build_policy()
-    notes = (*done.lost, *_without_effect(contents.settings))
+    notes = (*done.lost, *(f"{dotted(path)} is kept: {text}" for path, text in contents.settings.notes()))
     return Converted(origin, name, selector, priority, done.policy, notes)
 
 
@@ -235,11 +235,6 @@ _Dumper.add_representer(str, _quoted)
 
 def to_yaml(value: Mapping[str, Any]) -> str:
     """Write plain data as YAML that all its readers read alike."""
-    text: str = yaml.dump(
+    return yaml.dump(
         dict(value), Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=1000
     )
-    return text
-
-
-def _without_effect(settings: Settings) -> Iterator[str]:
-    return (f"{dotted(path)} is kept: {text}" for path, text in settings.notes())

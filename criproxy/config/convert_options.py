@@ -5,13 +5,14 @@ the work is done by the names of our own options; only what differs is named her
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
 from criproxy.config.convert_classes import ConvertedClasses, classes_of_crirm, classes_of_nri_plugins
+from criproxy.config.predecessors import CRIRM_POLICIES
 from criproxy.config.settings import find
 from criproxy.config.validation_errors import dotted, model_at, names_of
 from criproxy.errors import ConfigError
@@ -24,11 +25,8 @@ _REASONS = {
     "agent": "not in a policy: see the options of criproxy agent",
     "confdirpath": "write the pools of these files into the policy",
     "conffilepath": "write the pools of this file into the policy",
-    "dump": _LOGS,
-    "instrumentation": _LOGS,
+    **dict.fromkeys(("dump", "instrumentation", "log", "logger"), _LOGS),
     "labelnode": "criproxy does not label nodes with pools",
-    "log": _LOGS,
-    "logger": _LOGS,
     "memory": "criproxy counts all memory of a NUMA node but for the last 3 %",
     "relaxedisolation": "isolated CPUs are only a preference here",
     "resource-manager": "criproxy has no such controllers; for.qos of a class says which QoS class has it",
@@ -83,20 +81,20 @@ def of_crirm(modules: Mapping[str, Any]) -> Translation:
     found = _insensitive(modules, "policy")
     section = found if isinstance(found, Mapping) else {}
     active = str(_insensitive(section, "active") or "none")
-    if active not in _CRIRM:
-        raise ConfigError(f"policy.Active: {active[:60]!r} is no policy of CRI-RM, which has {', '.join(_CRIRM)}")
-    name, change = _CRIRM[active]
-    done = Translation({"policy": name, "rules": "crirm"})
+    if active not in CRIRM_POLICIES:
+        known = ", ".join(CRIRM_POLICIES)
+        raise ConfigError(f"policy.Active: {active[:60]!r} is no policy of CRI-RM, which has {known}")
+    done = Translation({"policy": CRIRM_POLICIES[active], "rules": "crirm"})
     for module in modules:
         if module.lower() not in ("policy", *_WITH_CLASSES):
             done.lose((module,))
-    common = {key: value for key, value in section.items() if key.lower() != "active" and key not in _CRIRM}
+    common = {key: value for key, value in section.items() if key.lower() != "active" and key not in CRIRM_POLICIES}
     for key in section:
-        if key in _CRIRM and key != active:
+        if key in CRIRM_POLICIES and key != active:
             done.lose(("policy", key), f"the policy is {active}")
     own = section.get(active)
     done.take(common, ("policy",))
-    done.take(change(done, dict(own) if isinstance(own, Mapping) else {}), ("policy", active))
+    done.take(_changed(done, active, dict(own) if isinstance(own, Mapping) else {}), ("policy", active))
     done.add(classes_of_crirm(modules))
     return done
 
@@ -123,21 +121,19 @@ def _insensitive(data: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 (YA
     return next((value for key, value in data.items() if key.lower() == name), None)
 
 
-def _same(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
+def _changed(done: Translation, policy: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the *options* of a *policy* of CRI-RM for the one that does its work here."""
+    match policy:
+        case "static":
+            return options | {"preferIsolatedCPUs": True}
+        case "static-plus":
+            own = {"exclusiveFor": ["Guaranteed", "Burstable"], "sharedRemainder": True, "preferIsolatedCPUs": True}
+            return options | own
+        case "static-pools":
+            return list_of_pools(options)
+        case "dynamic-pools":
+            return _dynamic_pools(done, options)
     return options
-
-
-def _static(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
-    return options | {"preferIsolatedCPUs": True}
-
-
-def _static_plus(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
-    own = {"exclusiveFor": ["Guaranteed", "Burstable"], "sharedRemainder": True, "preferIsolatedCPUs": True}
-    return options | own
-
-
-def _static_pools(done: Translation, options: dict[str, Any]) -> dict[str, Any]:
-    return list_of_pools(options)
 
 
 def list_of_pools(options: dict[str, Any]) -> dict[str, Any]:
@@ -158,17 +154,3 @@ def _dynamic_pools(done: Translation, options: dict[str, Any]) -> dict[str, Any]
     types = [{**kind, "shareIdleCPUsInSame": "system"} for kind in kinds or () if isinstance(kind, Mapping)]
     rest = {key: value for key, value in options.items() if key.lower() != "dynamicpooltypes"}
     return rest | ({"balloonTypes": types} if types else {})
-
-
-_CRIRM: dict[str, tuple[str, Callable[[Translation, dict[str, Any]], dict[str, Any]]]] = {
-    "none": ("none", _same),
-    "static": ("static", _static),
-    "static-plus": ("static", _static_plus),
-    "static-pools": ("pools", _static_pools),
-    "podpools": ("pools", _same),
-    "topology-aware": ("topology-aware", _same),
-    "memtier": ("topology-aware", _same),
-    "balloons": ("balloons", _same),
-    "dynamic-pools": ("balloons", _dynamic_pools),
-}
-"""Policy of CRI-RM → the one that does its work here, and what becomes of its options."""

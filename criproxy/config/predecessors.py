@@ -9,25 +9,22 @@ _CRIRM = "docs/migrate-from-crirm.md"
 _NRI = "docs/migrate-from-nri-plugins.md"
 _KINDS = ("TopologyAwarePolicy", "BalloonsPolicy", "TemplatePolicy")
 """The kinds of nri-plugins' objects."""
-_POLICIES = {
-    "dynamic-pools": "balloons",
-    "memtier": "topology-aware",
-    "podpools": "pools",
+CRIRM_POLICIES = {
+    "none": "none",
+    "static": "static",
     "static-plus": "static",
     "static-pools": "pools",
+    "podpools": "pools",
+    "topology-aware": "topology-aware",
+    "memtier": "topology-aware",
+    "balloons": "balloons",
+    "dynamic-pools": "balloons",
 }
 """Policy of CRI-RM → the one that does its work here."""
 _OPTIONS = {
-    "agent": ("nri-plugins", _NRI),
-    "blockio": ("CRI-RM", _CRIRM),
-    "control": ("nri-plugins", _NRI),
-    "cpu": ("CRI-RM", _CRIRM),
-    "dump": ("CRI-RM", _CRIRM),
+    **dict.fromkeys(("blockio", "cpu", "dump", "logger", "rdt", "resource-manager"), ("CRI-RM", _CRIRM)),
+    **dict.fromkeys(("agent", "control", "log"), ("nri-plugins", _NRI)),
     "instrumentation": ("CRI-RM and nri-plugins", f"{_CRIRM} and {_NRI}"),
-    "log": ("nri-plugins", _NRI),
-    "logger": ("CRI-RM", _CRIRM),
-    "rdt": ("CRI-RM", _CRIRM),
-    "resource-manager": ("CRI-RM", _CRIRM),
     **dict.fromkeys(
         ("controllableInterrupts", "cpuClasses", "schedulingClasses"), ("other policies", "docs/classes.md")
     ),
@@ -189,9 +186,9 @@ def _sentence(program: str, page: str) -> str:
 
 def instead_of_policy(name: str) -> str:
     """Return ``; …`` about the policy that replaces one of CRI-RM; empty if *name* is none of its policies."""
-    if name not in _POLICIES:
+    if name == CRIRM_POLICIES.get(name, name):
         return ""
-    return f"; {_POLICIES[name]!r} replaces CRI-RM's {name!r}: {_CRIRM} explains how to translate its options"
+    return f"; {CRIRM_POLICIES[name]!r} replaces CRI-RM's {name!r}: {_CRIRM} explains how to translate its options"
 
 
 def about_option(name: str) -> str:

@@ -11,20 +11,15 @@ from criproxy.config.mistakes import Mistake, did_you_mean, shown
 from criproxy.config.predecessors import about_option
 
 _MUST = {
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "dict_type": "a group of options, indented on the lines below",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    **dict.fromkeys(
+        ("dict_type", "model_attributes_type", "model_type"), "a group of options, indented on the lines below"
+    ),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    **dict.fromkeys(("int_from_float", "int_parsing", "int_type"), "a whole number"),
     "int_parsing_size": "a smaller whole number",
-    "int_type": "a whole number",
-    "list_type": "a list, such as [a, b]",
-    "model_attributes_type": "a group of options, indented on the lines below",
-    "model_type": "a group of options, indented on the lines below",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list, such as [a, b]"),
     "string_type": "text",
-    "tuple_type": "a list, such as [a, b]",
 }
 """Kind of complaint → what the value must be."""
 

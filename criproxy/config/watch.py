@@ -95,19 +95,12 @@ def places_of(path: Path) -> Places:
     places: defaultdict[Path, set[str]] = defaultdict(set)
     _follow(path, places)
     if path.is_dir():
-        for file in _links_in(path):
-            _follow(file, places)
+        for name in _entries(path):
+            if os.path.islink(path / name):  # noqa: PTH114 (which of them count, only who reads them knows)
+                _follow(path / name, places)
         _follow(GROUP_FILE, places)
     found = {place: frozenset(names) for place, names in places.items() if place.is_dir()}
     return {**found, path.resolve(): frozenset()} if path.is_dir() else found
-
-
-def _links_in(folder: Path) -> list[Path]:
-    """The links in *folder*, whose files are elsewhere; which names count, only who reads them knows."""
-    try:
-        return [each for each in folder.iterdir() if each.is_symlink()]
-    except OSError:
-        return []
 
 
 def _follow(path: Path, places: defaultdict[Path, set[str]]) -> None:

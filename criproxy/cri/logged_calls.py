@@ -13,18 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri.methods import BY_PATH, METHODS, Method
 from criproxy.errors import UsageError
-from criproxy.wire.calls import (
-    Call,
-    DoneHandler,
-    EachHandler,
-    HoldHandler,
-    Outcome,
-    Proceed,
-    Refuse,
-    Rule,
-    Table,
-    Verdict,
-)
+from criproxy.wire.calls import Call, DoneHandler, EachHandler, HoldHandler, Outcome, Proceed, Refuse, Rule, Table
 
 LIMIT_CHARS = 16_384
 """The longest JSON of one message; longer ones are cut."""
@@ -69,7 +58,7 @@ def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
 class _Tracer:
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._verdicts: dict[tuple[int, int], Verdict] = {}
+        self._verdicts: dict[tuple[int, int], Proceed | Refuse] = {}
         """(connection, stream) of a held call that has not ended → the verdict of its handler."""
 
     def rule(self, method: Method, inner: Rule) -> Rule:
@@ -82,7 +71,7 @@ class _Tracer:
         )
 
     def _around_hold(self, inner: HoldHandler) -> HoldHandler:
-        async def hold(call: Call, message: bytes) -> Verdict:
+        async def hold(call: Call, message: bytes) -> Proceed | Refuse:
             verdict = self._verdicts[call.connection, call.stream] = await inner(call, message)
             return verdict
 
@@ -105,7 +94,7 @@ class _Tracer:
 
         return each
 
-    def _log_end(self, method: Method, call: Call, outcome: Outcome, verdict: Verdict | None) -> None:
+    def _log_end(self, method: Method, call: Call, outcome: Outcome, verdict: Proceed | Refuse | None) -> None:
         keys = _name(call) | {"outcome": outcome.kind.value, "duration_s": round(time.monotonic() - call.begun_s, 6)}
         keys["request"] = _render(method.request, call.request)
         match verdict:
@@ -138,6 +127,10 @@ def _render(kind: type[Message], data: bytes | None) -> object:
     return f"{text[:LIMIT_CHARS]}… and {len(text) - LIMIT_CHARS} characters more"
 
 
+def _hide(_value: object) -> str:
+    return HIDDEN
+
+
 def _hide_size(value: bytes) -> str:
     return f"<{len(value)} bytes hidden>"
 
@@ -147,22 +140,16 @@ def _hide_arguments(words: list[str]) -> list[str]:
 
 
 _AUTH = ("username", "password", "auth", "identity_token", "registry_token")
+_WITH_INFO = ("StatusResponse", "PodSandboxStatusResponse", "ContainerStatusResponse", "ImageStatusResponse")
 HIDDEN_FIELDS: Mapping[str, Mapping[str, Callable[[Any], object]]] = {
-    "AuthConfig": dict.fromkeys(_AUTH, lambda _: HIDDEN),
-    "KeyValue": {"value": lambda _: HIDDEN},
+    "AuthConfig": dict.fromkeys(_AUTH, _hide),
+    "KeyValue": {"value": _hide},
     "ContainerConfig": {"command": _hide_arguments, "args": lambda words: [HIDDEN for _ in words]},
-    "ExecRequest": {"cmd": _hide_arguments},
-    "ExecSyncRequest": {"cmd": _hide_arguments},
+    **{key: {"cmd": _hide_arguments} for key in ("ExecRequest", "ExecSyncRequest")},
     "ExecSyncResponse": {"stdout": _hide_size, "stderr": _hide_size},
-    "ExecResponse": {"url": lambda _: HIDDEN},
-    "AttachResponse": {"url": lambda _: HIDDEN},
-    "PortForwardResponse": {"url": lambda _: HIDDEN},
-    "StatusResponse": {"info": lambda _: HIDDEN},
-    "PodSandboxStatusResponse": {"info": lambda _: HIDDEN},
-    "ContainerStatusResponse": {"info": lambda _: HIDDEN},
-    "ImageStatusResponse": {"info": lambda _: HIDDEN},
-    "WindowsContainerSecurityContext": {"credential_spec": lambda _: HIDDEN},
-    "WindowsSandboxSecurityContext": {"credential_spec": lambda _: HIDDEN},
+    **{key: {"url": _hide} for key in ("ExecResponse", "AttachResponse", "PortForwardResponse")},
+    **{key: {"info": _hide} for key in _WITH_INFO},
+    **{f"Windows{each}SecurityContext": {"credential_spec": _hide} for each in ("Container", "Sandbox")},
 }
 """Message → field → function that returns its replacement."""
 

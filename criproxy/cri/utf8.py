@@ -29,15 +29,14 @@ def parse(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError:
-        return kind.FromString(_repaired(kind, data))
+        return _repaired(kind, _twin(kind, data))
 
 
 def parse_parts(kind: type[M], data: bytes, parts: Collection[str]) -> M:
     """Like `parse`, but the result has only these *parts*, such as ``config.metadata``: others may be very long."""
     twin = _twin(kind, data)
     _cut(twin, parts)
-    _repair(twin)
-    return kind.FromString(twin.SerializeToString())
+    return _repaired(kind, twin)
 
 
 def invalid_strings(kind: type[Message], data: bytes) -> tuple[str, ...]:
@@ -83,10 +82,9 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _repaired(kind: type[Message], data: bytes) -> bytes:
-    twin = _twin(kind, data)
+def _repaired(kind: type[M], twin: Message) -> M:
     _repair(twin)
-    return twin.SerializeToString()
+    return kind.FromString(twin.SerializeToString())
 
 
 def _twin(kind: type[Message], data: bytes) -> Message:

@@ -133,15 +133,13 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
         level: one of `LEVELS`; lines below it cost next to nothing.
         fd: the file descriptor for the lines.
     """
-    writer = LineWriter(fd)
+    writer, log_format = LineWriter(fd), chosen(log_format, fd)
     number = getattr(logging, level.upper())
+    console = partial(_render_console, *(_COLORS if os.isatty(fd) else _NO_COLORS))
+    render = {"journal": _render_journal, "json": _render_json}.get(log_format, console)
     structlog.configure(
-        processors=[
-            _completed,
-            structlog.processors.format_exc_info,
-            _renderer(log_format, fd),
-        ],
-        wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, chosen(log_format, fd)),
+        processors=[_completed, structlog.processors.format_exc_info, render],
+        wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, log_format),
         logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
         cache_logger_on_first_use=True,
     )
@@ -190,15 +188,6 @@ def chosen(log_format: str, fd: int = 2) -> str:
     if log_format != "auto":
         return log_format
     return "journal" if is_journal(fd) else "console"
-
-
-def _renderer(log_format: str, fd: int) -> Callable[[_Logger, str, EventDict], str]:
-    log_format = chosen(log_format, fd)
-    if log_format == "journal":
-        return _render_journal
-    if log_format == "json":
-        return _render_json
-    return partial(_render_console, *(_COLORS if os.isatty(fd) else _NO_COLORS))
 
 
 def _completed(logger: _Logger, method: str, event: EventDict) -> EventDict:

@@ -34,12 +34,10 @@ def test_what_is_utf8_is_read_as_protobuf_reads_it(annotations: dict[str, str], 
     """Maps, lists and real bytes are the same, read in either way."""
     config = api.ContainerConfig(annotations=annotations, args=args)
     config.envs.add(key="A", value=value)
-    message = api.CreateContainerRequest(config=config)
+    kind, message = api.CreateContainerRequest, api.CreateContainerRequest(config=config)
+    data = message.SerializeToString()
 
-    again = utf8._repaired(api.CreateContainerRequest, message.SerializeToString())
-
-    assert utf8.parse(api.CreateContainerRequest, message.SerializeToString()) == message
-    assert api.CreateContainerRequest.FromString(again) == message
+    assert utf8.parse(kind, data) == utf8._repaired(kind, utf8._twin(kind, data)) == message
 
 
 def test_one_bad_string_of_a_list_spoils_nothing_else() -> None:
