@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from criproxy.errors import CriproxyError, Fault, UsageError
 from criproxy.process.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Verdict
+from criproxy.wire.stats import Stats
 
 FAILURES = 10
 """The number of failures within `WINDOW_S` that switches the automatic bypass on."""
@@ -47,7 +48,7 @@ _SENTENCES = {
 class Switchable(Protocol):
     """The part of a proxy that this module uses."""
 
-    bypass: bool
+    stats: Stats
 
 
 @dataclass(repr=False, eq=False)
@@ -88,7 +89,7 @@ class Bypass:
     def set(self, mode: BypassMode, reason: str) -> None:
         """Switch to *mode*, and log and publish a change."""
         for proxy in self._proxies:
-            proxy.bypass = mode is BypassMode.ORDERED
+            proxy.stats.bypass = mode is BypassMode.ORDERED
         self._arm(mode)
         if mode is self.mode:
             return

@@ -9,17 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from criproxy.errors import WireError
-from criproxy.wire.frames import (
-    DATA,
-    DEFAULT_MAX_FRAME,
-    DEFAULT_WINDOW,
-    END_STREAM,
-    ENHANCE_YOUR_CALM,
-    SETTINGS_INITIAL_WINDOW_SIZE,
-    SETTINGS_MAX_FRAME_SIZE,
-    data_frames,
-    frame,
-)
+from criproxy.wire import frames
 
 MAX_QUEUED_BYTES = 192 << 20
 """What may wait for windows in one direction of one connection before the connection is given up."""
@@ -33,7 +23,7 @@ class Ledger:
 
     __slots__ = ("debt", "in_flight", "receiver", "sender")
 
-    def __init__(self, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(self, window: int = frames.DEFAULT_WINDOW) -> None:
         self.sender = window
         """What the sender of DATA believes it may still send."""
         self.receiver = window
@@ -114,8 +104,8 @@ class Outflow:
 
     ledger: Ledger
     chunks: list[bytes] = field(default_factory=list)
-    initial_window: int = DEFAULT_WINDOW
-    max_frame: int = DEFAULT_MAX_FRAME
+    initial_window: int = frames.DEFAULT_WINDOW
+    max_frame: int = frames.DEFAULT_MAX_FRAME
     deltas: dict[int, int] = field(default_factory=dict)
     """Open stream → its window at the peer, less the initial size (which changes in mid-connection)."""
     queues: dict[int, deque[_Waiting]] = field(default_factory=dict)
@@ -148,8 +138,8 @@ class Outflow:
 
     def apply(self, settings: dict[int, int]) -> None:
         """The sizes of a SETTINGS frame of the peer hold from now on; windows may become negative, or grow."""
-        self.initial_window = settings.get(SETTINGS_INITIAL_WINDOW_SIZE, self.initial_window)
-        self.max_frame = settings.get(SETTINGS_MAX_FRAME_SIZE, self.max_frame)
+        self.initial_window = settings.get(frames.SETTINGS_INITIAL_WINDOW_SIZE, self.initial_window)
+        self.max_frame = settings.get(frames.SETTINGS_MAX_FRAME_SIZE, self.max_frame)
         self.flush()
 
     def fits(self, stream: int, size: int) -> bool:
@@ -160,7 +150,7 @@ class Outflow:
         """Send *payload*, which is in flight in the ledger, as far as it fits; the rest waits."""
         size = len(payload)
         if 0 < size <= self.max_frame and self.fits(stream, size):  # nearly always
-            self.chunks.append(frame(DATA, END_STREAM if end else 0, stream, payload))
+            self.chunks.append(frames.frame(frames.DATA, frames.END_STREAM if end else 0, stream, payload))
             self.ledger.forwarded(size)
             if stream in self.deltas:
                 self.deltas[stream] -= size
@@ -239,7 +229,7 @@ class Outflow:
         self.queues.setdefault(stream, deque()).append(item)
         self.queued_bytes += len(item.raw)
         if self.queued_bytes > MAX_QUEUED_BYTES:
-            raise WireError(f"more than {MAX_QUEUED_BYTES} bytes wait for the peer's window", ENHANCE_YOUR_CALM)
+            raise WireError(f"more than {MAX_QUEUED_BYTES} bytes wait for the peer's window", frames.ENHANCE_YOUR_CALM)
 
     def _flush_blocks(self) -> bool:
         moved = False
@@ -287,7 +277,7 @@ class Outflow:
         part = item.raw[item.sent : item.sent + room]
         last = item.size == len(part)
         if part or (last and item.end):
-            self.chunks.extend(data_frames(stream, part, item.end and last, self.max_frame))
+            self.chunks.extend(frames.data_frames(stream, part, item.end and last, self.max_frame))
             self.ledger.forwarded(len(part))
             self.queued_bytes -= len(part)
             item.sent += len(part)

@@ -4,22 +4,14 @@ from collections.abc import Callable
 from struct import Struct
 
 from criproxy.errors import WireError
+from criproxy.wire import frames
 from criproxy.wire.flow import Outflow
-from criproxy.wire.frames import (
-    CONTINUATION,
-    DEFAULT_MAX_FRAME,
-    END_HEADERS,
-    FRAME_SIZE_ERROR,
-    HEADERS,
-    MAX_WINDOW,
-    PROTOCOL_ERROR,
-    PUSH_PROMISE,
-)
+from criproxy.wire.frames import CONTINUATION, END_HEADERS, FRAME_SIZE_ERROR, MAX_WINDOW, PROTOCOL_ERROR
 
 MAX_BLOCK_BYTES = 262_144
 """The largest header block (HEADERS and CONTINUATION frames with their headers) that is forwarded."""
 
-_BLOCK_KINDS = frozenset({HEADERS, PUSH_PROMISE})
+_BLOCK_KINDS = frozenset({frames.HEADERS, frames.PUSH_PROMISE})
 _HEAD = Struct(">HBBBI").unpack_from
 _INCREMENT = Struct(">I").unpack_from
 
@@ -36,7 +28,7 @@ class FrameLoop:
 
     def __init__(self, out: Outflow) -> None:
         self.out = out
-        self.max_frame = DEFAULT_MAX_FRAME
+        self.max_frame = frames.DEFAULT_MAX_FRAME
         """The largest payload that the receiver of these frames ever announced."""
         self.handlers: list[FrameHandler | None] = [None] * 256
         self.handlers[CONTINUATION] = _on_lone_continuation

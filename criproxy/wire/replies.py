@@ -17,7 +17,7 @@ class Replies(FrameLoop):
         super().__init__(connection.to_client)
         self.connection = connection
         self._requests = requests
-        requests.raise_reply_frames = self._raise_frames
+        requests.replies = self
         self.handlers[frames.DATA] = self._on_data
         self.handlers[frames.HEADERS] = self._on_headers
         self.handlers[frames.PUSH_PROMISE] = self._on_push
@@ -25,9 +25,6 @@ class Replies(FrameLoop):
         self.handlers[frames.SETTINGS] = self._on_settings
         self.handlers[frames.GOAWAY] = self._on_goaway
         self.handlers[frames.WINDOW_UPDATE] = self._on_window
-
-    def _raise_frames(self, size: int) -> None:
-        self.max_frame = max(self.max_frame, size)
 
     def expect_settings(self, data: bytes) -> None:
         """See whether *data*, the first bytes of the runtime, may begin its SETTINGS frame.

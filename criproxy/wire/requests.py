@@ -1,7 +1,7 @@
 """From the kubelet to the runtime: which call is it, and does its message wait?"""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import monotonic
 
 from hpack import Decoder
@@ -10,6 +10,7 @@ from hpack.exceptions import HPACKError
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
 from criproxy.wire.calls import Call, OutcomeKind, Refuse
+from criproxy.wire.flow import Ledger
 from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
 from criproxy.wire.state import MAX_HELD_BYTES, MAX_KEPT_BYTES, Connection, Held, Hold, Stream, Unreadable
@@ -33,8 +34,8 @@ class Requests(FrameLoop):
         """What the runtime announced and the kubelet has not acknowledged."""
         self.settings_seen: list[dict[int, int]] = []
         """What the kubelet announced; `Replies` applies it when the runtime acknowledges."""
-        self.raise_reply_frames: Callable[[int], None] = lambda size: None
-        """`Replies` puts its own here: the runtime may send frames as large as the kubelet announced."""
+        self.replies: FrameLoop
+        """The other direction: the runtime may send frames as large as the kubelet announced."""
         self._preface = frames.PREFACE
         self.handlers[frames.DATA] = self._on_data
         self.handlers[frames.HEADERS] = self._on_headers
@@ -245,7 +246,7 @@ class Requests(FrameLoop):
             state.request = None if state.hold else MessageReader()
             state.reader = MessageReader()
         if rule.edit:
-            state.start_edit()
+            state.editor, state.edit_call, state.ledger = MessageReader(skip=False), state.call, Ledger(0)
 
     def _answer(self, state: Stream, answer: Refuse, buffer: bytes, at: int, end: int) -> None:
         """End a call that is ours: the runtime gets its headers, for the table of its decoder, and a reset."""
@@ -287,14 +288,14 @@ class Requests(FrameLoop):
         if not flags & frames.ACK:
             settings = frames.parse_settings(buffer[at + 9 : end])
             self.settings_seen.append(settings)
-            self.raise_reply_frames(settings.get(frames.SETTINGS_MAX_FRAME_SIZE, 0))
+            self.replies.max_frame = max(self.replies.max_frame, settings.get(frames.SETTINGS_MAX_FRAME_SIZE, 0))
             if len(self.settings_seen) > MAX_UNACKNOWLEDGED_SETTINGS:
                 raise WireError("too many SETTINGS without acknowledgement", frames.ENHANCE_YOUR_CALM)
         elif self.settings_to_apply:
             self.take(at, end)
             self.out.chunks.append(buffer[at:end])  # before any DATA that only the new sizes allow
             self.out.apply(self.settings_to_apply.pop(0))
-            for state in list(self.connection.held()):
+            for state in self.connection.held():
                 self.connection.top_up(state)
 
     def _on_window(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:

@@ -77,15 +77,6 @@ class Proxy:
         self._numbers += 1
         return Link(self, self._numbers).client
 
-    @property
-    def bypass(self) -> bool:
-        """While set, no new call is held, watched or edited."""
-        return self.stats.bypass
-
-    @bypass.setter
-    def bypass(self, on: bool) -> None:
-        self.stats.bypass = on
-
     def use(self, table: Table) -> None:
         """Treat new calls by *table*; those under way end as they began."""
         self.stats.use(table)
@@ -111,7 +102,10 @@ class Proxy:
         if self._server:
             self._server.close()
         for link in list(self.links):
-            link.go_away()
+            # The kubelet closes the connection once its calls are over. If we closed it at once, a call that it sends
+            # before it has read the GOAWAY would fail instead of going elsewhere.
+            link.splice.go_away()
+            link.flush()
         grace_s = min(GO_AWAY_S, timeout_s)
         if await self._closed_within(grace_s):
             return
@@ -407,15 +401,6 @@ class Link:
         self.splice.fail(error.http2_code, str(error), by_client=side.is_client)
         self.flush()
         self.close()
-
-    def go_away(self) -> None:
-        """Let open calls finish and take no new ones.
-
-        The kubelet closes the connection once its calls are over. If we closed it at once, a call that it sends before
-        it has read the GOAWAY would fail instead of going elsewhere.
-        """
-        self.splice.go_away()
-        self.flush()
 
     def side_lost(self, side: _Side) -> None:
         """One socket is gone: so is the other, after what is in flight is written."""

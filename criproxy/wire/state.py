@@ -125,12 +125,6 @@ class Stream:
         self.id = stream
         self.entry = entry
 
-    def start_edit(self) -> None:
-        """The reply of this call is edited message by message."""
-        self.editor = MessageReader(skip=False)
-        self.edit_call = self.call
-        self.ledger = Ledger(0)
-
 
 class Connection:
     """State of one kubelet connection tied to one runtime connection."""

@@ -47,10 +47,6 @@ class Entry:
     earlier: Counter[str] = field(default_factory=Counter)
     """Calls by the way that they went under rules that the method had before."""
 
-    def with_rule(self, rule: Rule | None) -> "Entry":
-        """An entry that goes on counting under another rule; calls under way keep the old one and its rule."""
-        return replace(self, rule=rule, calls=0, earlier=self.earlier + Counter({self.way: self.calls}))
-
     @property
     def way(self) -> str:
         """Label of `calls`."""
@@ -64,7 +60,7 @@ class Stats:
         self.entries = {path.encode(): Entry(path, rule) for path, rule in table.items()}
         self.other = Entry(OTHER, None)
         self.bypass = False
-        """The rules are off: every new call passes."""
+        """While set, no new call is held, watched or edited."""
         self.bytes_from_kubelet = 0
         self.bytes_from_runtime = 0
         self.connected_s: float | None = None
@@ -104,7 +100,8 @@ class Stats:
             if known is None:
                 self.entries[path] = Entry(path.decode("latin-1"), rule)
             elif known.rule is not rule:
-                self.entries[path] = known.with_rule(rule)
+                earlier = known.earlier + Counter({known.way: known.calls})
+                self.entries[path] = replace(known, rule=rule, calls=0, earlier=earlier)  # calls under way keep theirs
 
     def entry(self, path: bytes) -> Entry:
         """The entry of a method path; a new one while there are not too many."""

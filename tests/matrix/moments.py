@@ -22,7 +22,7 @@ async def bypass_on(scene: Scene) -> AsyncIterator[None]:
     """Somebody has ordered the bypass; a restart of criproxy forgets it."""
     scene.bypass.set(BypassMode.ORDERED, "asked for by the matrix")
     front, known = scene.front, len(scene.runs)
-    assert front.bypass
+    assert front.stats.bypass
     scene.ledger.away = True
     yield
     if front is scene.front and scene.mode() is BypassMode.ORDERED:

@@ -10,6 +10,7 @@ from criproxy.errors import CriproxyError, Fault, StatusCode, StoreError, UsageE
 from criproxy.node import bypass as module
 from criproxy.node.bypass import FAILURES, HANGS, WINDOW_S, Bypass, BypassMode
 from criproxy.wire.calls import Call, Refuse, Verdict
+from criproxy.wire.stats import Stats
 
 CALL = Call("/runtime.v1.RuntimeService/CreateContainer", 1, 1, "identity")
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "as before")
@@ -26,7 +27,7 @@ class Hung(Fault):
 class Proxy:
     """What is switched."""
 
-    bypass: bool = False
+    stats: Stats = field(default_factory=lambda: Stats({}))
 
 
 @dataclass
@@ -76,10 +77,10 @@ async def test_an_order_makes_every_proxy_a_splice(world: World) -> None:
     """On and off reach all proxies; only a change is told."""
     assert (await world.bypass.command({"state": "status"}))["bypass"] is False
     assert (await world.bypass.command({"state": "on"}))["mode"] == "ordered"
-    assert world.proxies == [Proxy(True), Proxy(True)]
+    assert [proxy.stats.bypass for proxy in world.proxies] == [True, True]
     await world.bypass.command({"state": "on"})
     assert (await world.bypass.command({"state": "off"}))["bypass"] is False
-    assert world.proxies == [Proxy(False), Proxy(False)]
+    assert [proxy.stats.bypass for proxy in world.proxies] == [False, False]
 
     assert world.modes == [BypassMode.ORDERED, BypassMode.OFF]
     assert str(world.sentences[0]).startswith("BYPASS (ordered) since 20")
@@ -104,7 +105,7 @@ async def test_failures_that_repeat_switch_it_on(world: World, error: Exception)
     await world.fail(error)
 
     assert world.modes == [BypassMode.AUTOMATIC]
-    assert world.proxies == [Proxy(False), Proxy(False)]
+    assert [proxy.stats.bypass for proxy in world.proxies] == [False, False]
     assert str(error) in world.bypass.reason
     assert "BYPASS (automatic)" in str(world.sentences[0])
 

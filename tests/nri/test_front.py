@@ -175,7 +175,7 @@ async def test_a_create_that_would_take_too_long_to_read_fails(env: list[str], t
         await front.answer("CreateContainer", request)
     assert (await create(front)).adjust.linux.resources.cpu.cpus == "1"
 
-    front.bypass = True
+    front.stats.bypass = True
     assert not await front.answer("CreateContainer", request)
 
 
@@ -249,7 +249,7 @@ async def test_a_bypass_changes_nothing() -> None:
     """The rules are not asked."""
     rules = Rules(pinned)
     front = front_of(rules)
-    front.bypass = True
+    front.stats.bypass = True
 
     assert await create(front) == nri.CreateContainerResponse()
     assert rules.ended == []
