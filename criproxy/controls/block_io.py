@@ -103,10 +103,8 @@ class BlockIoLimits(Part):
         return {"bfq": sorted(self._devices.with_bfq())}
 
     def _folder(self, cgroup: str) -> "_Folder":
-        group, mount = group_at(self._root, cgroup), self._root / "sys/fs/cgroup"
-        unified = group is not None and group.unified
-        place = mount / cgroup.lstrip("/") if unified else mount / "blkio" / cgroup.lstrip("/")
-        return _Folder(str(place), unified=unified)
+        group = group_at(self._root, cgroup)
+        return _Folder(group.folder("blkio"), unified=group.unified) if group else _Folder("", unified=True)
 
 
 class Devices:

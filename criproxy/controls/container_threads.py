@@ -52,13 +52,13 @@ class ContainerThreads:
         and cannot put it into this one any more once it has a real-time policy.
         """
         group = group_at(self._root, cgroup)
-        return Path(_folder(group)) if group else self._root / "sys/fs/cgroup" / V1_CONTROLLER
+        return Path(group.folder(V1_CONTROLLER)) if group else self._root / "sys/fs/cgroup" / V1_CONTROLLER
 
     def numbers(self, cgroup: str) -> list[int]:
         """Return the numbers of all threads of *cgroup* and those below it; empty if it does not exist."""
         group = group_at(self._root, cgroup)
         name, found = "cgroup.threads" if group and group.unified else "tasks", list[int]()
-        for folder in _folders(_folder(group)) if group else ():
+        for folder in _folders(group.folder(V1_CONTROLLER)) if group else ():
             found += _numbers(f"{folder}/{name}")
         return found
 
@@ -147,10 +147,6 @@ class Pinned:
             if family and not self.threads.is_in(self.number, below):
                 return family.parent if family.process == self.number else family.process
         return None
-
-
-def _folder(group: ContainerGroup) -> str:
-    return f"{group.mount}/{group.below}" if group.unified else f"{group.mount}/{V1_CONTROLLER}/{group.below}"
 
 
 def _folders(path: str) -> Iterator[str]:

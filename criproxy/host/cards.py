@@ -165,13 +165,11 @@ def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
     numbers = [*listed, *sorted(found.keys() - listed.keys())]
     wanted = {f"{kind.name} {number}": (listed.get(number, ("", ""))[1], found[number]) for number in numbers}
     places = zip(numbers, files.places(host_root, wanted), strict=True)
-    cards = tuple(_card(number, found[number], listed.get(number, ("", ""))[0], place) for number, place in places)
+    cards = tuple(
+        Card(number, tuple(found[number]), listed.get(number, ("", ""))[0], *place) for number, place in places
+    )
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
     return Stock(cards, shared, files.cdi_sets(kind, host_root))
-
-
-def _card(number: int, nodes: list[str], id: str, place: Place) -> Card:
-    return Card(number, tuple(nodes), id, place.pci, place.bridges, place.numa_node, place.local_cpus)
 
 
 def _nodes(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Iterator[tuple[int, str]]:

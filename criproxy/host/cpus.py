@@ -1,6 +1,7 @@
 """CPUs and their structure: cores, dies, packages, caches; which ones are online, and which the kernel isolates."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,14 +65,16 @@ def _isolcpus(command_line: str) -> CpuSet:
 
 def read_cores(host_root: Path, online: CpuSet) -> tuple[Core, ...]:
     """Return the cores with their online threads, in order of their first CPU."""
-    cores: list[Core] = []
-    seen: set[int] = set()
+    return tuple(Core(min(each), each) for each in _groups(online, partial(_threads, host_root / CPUS)))
+
+
+def _groups(online: CpuSet, of: Callable[[int], CpuSet]) -> Iterator[CpuSet]:
+    """Yield what each CPU is in a group with, without those of groups before, in order of the first CPU."""
+    seen = frozenset[int]()
     for cpu in sorted(online):
-        if cpu not in seen:
-            threads = (_threads(host_root / CPUS, cpu) & online) - seen
-            seen |= threads
-            cores.append(Core(cpu, threads))
-    return tuple(cores)
+        if cpu not in seen and (group := (of(cpu) & online) - seen):
+            seen |= group
+            yield group
 
 
 def _threads(folder: Path, cpu: int) -> CpuSet:
@@ -108,14 +111,7 @@ def _package_id(host_root: Path, core: Core) -> int:
 
 def read_caches(host_root: Path, online: CpuSet, level: int) -> tuple[CpuSet, ...]:
     """Return the groups of online CPUs that share a data cache of *level*, in order of their first CPU."""
-    groups: list[CpuSet] = []
-    seen: set[int] = set()
-    for cpu in sorted(online):
-        if cpu not in seen:
-            shared = (_sharing(f"{host_root}/{CPUS}/cpu{cpu}/cache", level) & online) - seen
-            seen |= shared
-            groups += [shared] if shared else []
-    return tuple(groups)
+    return tuple(_groups(online, lambda cpu: _sharing(f"{host_root}/{CPUS}/cpu{cpu}/cache", level)))
 
 
 def _sharing(cache: str, level: int) -> CpuSet:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import split
+from typing import NamedTuple
 
 from criproxy.host.files import entries, ids_of, number_of
 from criproxy.model.cpuset import CpuSet
@@ -19,9 +20,8 @@ _CLASSES = {"/dev/dri": "drm", "/dev/accel": "accel"}
 """Directories of nodes whose class in sysfs has another name; other classes may have equal names of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What is known about the place of a card; see `devices.classes.cards.Card`."""
+class Place(NamedTuple):
+    """What is known about the place of a card: the last fields of `devices.classes.cards.Card`."""
 
     pci: str = ""
     bridges: tuple[str, ...] = ()

@@ -123,8 +123,9 @@ class Connection:
             response = ttrpc.Response.FromString(frame.payload)
         except DecodeError as error:
             raise Malformed("a response that is none") from error
-        if response.status.code:
-            reply.set_exception(CallFailed(_code(response.status.code), response.status.message))
+        if number := response.status.code:
+            code = StatusCode(number) if number in {*StatusCode} else StatusCode.UNKNOWN
+            reply.set_exception(CallFailed(code, response.status.message))
         else:
             reply.set_result(response.payload)
 
@@ -156,7 +157,3 @@ class Connection:
 
     def _send(self, frame: Frame) -> None:
         self.writer.write(encoded(frame))
-
-
-def _code(number: int) -> StatusCode:
-    return StatusCode(number) if number in {*StatusCode} else StatusCode.UNKNOWN

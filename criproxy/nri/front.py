@@ -44,19 +44,13 @@ UPDATES_S = 0.02
 """How long the answer to a create waits for the updates of those who give up CPUs for it."""
 VARIABLES_MAX = 50_000
 """More of them cannot be read before the runtime gives up; no program starts with many more."""
-_OF_EVENT = {
-    nri.RUN_POD_SANDBOX: "RunPodSandbox",
-    nri.STOP_POD_SANDBOX: "StopPodSandbox",
-    nri.REMOVE_POD_SANDBOX: "RemovePodSandbox",
-    nri.POST_CREATE_CONTAINER: "PostCreateContainer",
-    nri.START_CONTAINER: "StartContainer",
-    nri.POST_START_CONTAINER: "PostStartContainer",
-    nri.POST_UPDATE_CONTAINER: "PostUpdateContainer",
-    nri.REMOVE_CONTAINER: "RemoveContainer",
-    nri.POST_UPDATE_POD_SANDBOX: "PostUpdatePodSandbox",
-}
-_EVENTS = frozenset(_OF_EVENT.values())
-_EMPTY = b""
+_NAMES = {number: name.title().replace("_", "") for name, number in nri.Event.items()}
+"""RUN_POD_SANDBOX is RunPodSandbox where it is a call of its own."""
+_EVENTS = frozenset(
+    "RunPodSandbox StopPodSandbox RemovePodSandbox PostUpdatePodSandbox "
+    "PostCreateContainer StartContainer PostStartContainer PostUpdateContainer RemoveContainer".split()
+)
+"""Those that only tell something, except the start of a container."""
 
 
 @dataclass(slots=True)
@@ -155,7 +149,7 @@ class NriFront:
         match method:
             case "StateChange":
                 event = nri.StateChangeEvent.FromString(request)
-                await self._event(_OF_EVENT.get(event.event, ""), event.pod, event.container)
+                await self._event(_NAMES.get(event.event, ""), event.pod, event.container)
             case "CreateContainer":
                 create = nri.CreateContainerRequest.FromString(request)
                 if (text := _too_large(create, len(request))) and not self.stats.bypass:
@@ -174,7 +168,7 @@ class NriFront:
                 await self._event(method, about.pod, about.container)
             case _:
                 raise CallFailed(StatusCode.UNIMPLEMENTED, f"criproxy does not handle {method}")
-        return _EMPTY
+        return b""
 
     async def _event(self, name: str, pod: nri.PodSandbox, container: nri.Container) -> None:
         if name == "StartContainer":
@@ -200,7 +194,8 @@ class NriFront:
     def _happened(self, name: str, pod: nri.PodSandbox, container: nri.Container) -> None:
         match name:
             case "RunPodSandbox":
-                run = cri.RunPodSandboxRequest(config=messages.sandbox_config(pod), runtime_handler=pod.runtime_handler)
+                run = cri.RunPodSandboxRequest(runtime_handler=pod.runtime_handler)
+                messages.fill_sandbox(run.config, pod)
                 self._watched(name, run, cri.RunPodSandboxResponse(pod_sandbox_id=pod.id))
             case "StopPodSandbox":
                 self._watched(name, cri.StopPodSandboxRequest(pod_sandbox_id=pod.id))
@@ -281,7 +276,7 @@ class NriFront:
         container_id = request.container.id
         asked = messages.update_request(container_id, request.linux_resources)
         if asked in self.own:
-            return _EMPTY
+            return b""
         done = cri.UpdateContainerResourcesResponse()
         verdict = await self._open_call("UpdateContainerResources", container_id, asked, done)
         reply = nri.UpdateContainerResponse()
@@ -341,7 +336,7 @@ class NriFront:
         self, name: str, request: Message, reply: Message | None = None, kind: OutcomeKind = OutcomeKind.OK
     ) -> None:
         """Tell the rule of a call that is over."""
-        outcome = Outcome(kind, reply.SerializeToString() if reply else _EMPTY)
+        outcome = Outcome(kind, reply.SerializeToString() if reply else b"")
         self._done(self._call(name, request), outcome)
 
     async def _open_call(self, name: str, container_id: str, request: Message, reply: Message) -> Proceed:

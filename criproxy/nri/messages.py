@@ -17,14 +17,8 @@ DeviceOf = Callable[[str], tuple[str, int, int]]
 """Returns type (``c`` or ``b``), major and minor number of a device node of the host."""
 
 
-def sandbox_config(pod: nri.PodSandbox) -> cri.PodSandboxConfig:
-    """Return the configuration of a sandbox."""
-    config = cri.PodSandboxConfig()
-    _fill_sandbox(config, pod)
-    return config
-
-
-def _fill_sandbox(config: cri.PodSandboxConfig, pod: nri.PodSandbox) -> None:
+def fill_sandbox(config: cri.PodSandboxConfig, pod: nri.PodSandbox) -> None:
+    """Fill the configuration of a sandbox, which is empty."""
     names, linux = config.metadata, pod.linux
     names.name, names.uid, names.namespace = pod.name, pod.uid, pod.namespace
     config.labels.update(pod.labels)
@@ -40,7 +34,7 @@ def create_request(pod: nri.PodSandbox, container: nri.Container) -> cri.CreateC
     The runtime waits meanwhile: parts that are made in place cost half of those that are made first and copied.
     """
     request = cri.CreateContainerRequest(pod_sandbox_id=pod.id)
-    _fill_sandbox(request.sandbox_config, pod)
+    fill_sandbox(request.sandbox_config, pod)
     config, of_pod = request.config, pod.annotations
     for key, value in container.annotations.items():
         if of_pod.get(key) != value:

@@ -24,16 +24,7 @@ REQUEST_S = 60.0
 """How long the plugin may take, however slow the machine is."""
 NEWER = "v0.12.0"
 """A version of NRI with a call for each event."""
-_EVENTS = {
-    "RunPodSandbox": nri.RUN_POD_SANDBOX,
-    "StopPodSandbox": nri.STOP_POD_SANDBOX,
-    "RemovePodSandbox": nri.REMOVE_POD_SANDBOX,
-    "PostCreateContainer": nri.POST_CREATE_CONTAINER,
-    "StartContainer": nri.START_CONTAINER,
-    "PostStartContainer": nri.POST_START_CONTAINER,
-    "PostUpdateContainer": nri.POST_UPDATE_CONTAINER,
-    "RemoveContainer": nri.REMOVE_CONTAINER,
-}
+_EVENTS: Mapping[str, Any] = {name.title().replace("_", ""): number for name, number in nri.Event.items()}
 _STATES: Mapping[int, nri.ContainerState] = {
     cri.CONTAINER_CREATED: nri.CONTAINER_CREATED,
     cri.CONTAINER_RUNNING: nri.CONTAINER_RUNNING,

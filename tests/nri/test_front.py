@@ -231,11 +231,11 @@ async def test_an_event_at_which_criproxy_fails_is_told_of_and_hinders_no_other(
     failed: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["message"]))
 
-    def fail(pod: nri.PodSandbox) -> cri.PodSandboxConfig:
+    def fail(config: cri.PodSandboxConfig, pod: nri.PodSandbox) -> None:
         raise RuntimeError("a defect")
 
     await create(front)
-    monkeypatch.setattr(messages, "sandbox_config", fail)
+    monkeypatch.setattr(messages, "fill_sandbox", fail)
     for event in (nri.RUN_POD_SANDBOX, nri.POST_CREATE_CONTAINER):
         change = nri.StateChangeEvent(event=event, pod=POD, container=container())
         await front.answer("StateChange", change.SerializeToString())

@@ -1,7 +1,6 @@
 """The names of MIG profiles, such as ``1g.10gb`` and ``1c.3g.20gb+me``, their resources, and patterns of names."""
 
 import re
-from re import fullmatch
 
 MIG_NAME = r"(?:([0-9]+)c\.)?([0-9]+)g\.([0-9]+)gb([+-].*)?"
 """Groups: the slices of the compute instance, if it is smaller; those of the GPU instance; its size in GB; the rest."""
@@ -82,7 +81,7 @@ def profile_name(
 
 def compute_slices(profile: str) -> int:
     """Return the number of slices of the compute instance of *profile*; 0 if the name does not contain it."""
-    found = fullmatch(MIG_NAME, profile)
+    found = re.fullmatch(MIG_NAME, profile)
     return int(found[1] or found[2]) if found else 0
 
 
