@@ -1,7 +1,7 @@
 """The cgroup attributes that criproxy sets on a container: one row each, from the grant to the kernel and back.
 
 The create and our updates write them, drift and the reconciler read and compare them: all of these iterate over
-`ATTRIBUTES`; the store keeps those of `STORED`, the history and `status` show those of `SHOWN`, and the history also
+`ATTRIBUTES`; the store keeps those of `STORED`, the history and `status` show those of `CPUSET`, and the history also
 those of `FILES`. A new attribute is a field of `Applied` with the default None, and a row in
 ``ATTRIBUTES = (*STORED, NEW)``.
 """
@@ -167,9 +167,6 @@ FILES: tuple[Attribute[str], ...] = tuple([_file(file) for file in DEFAULTS])
 """What classes set. Most grants leave all of them alone."""
 STORED: tuple[Attribute[Any], ...] = (*CPUSET, QUOTA)
 """The columns of the table ``applied``, which gets no others (docs/decisions/0042); a restart reads the rest anew."""
-SHOWN: tuple[Attribute[Any], ...] = CPUSET
-"""Those whose values facts and `status` have; facts also have the `FILES` that classes set, and `status` says how the
-quota is handled."""
 ATTRIBUTES: tuple[Attribute[Any], ...] = (*STORED, *FILES)
 
 
@@ -210,7 +207,7 @@ def as_granted(read: Applied, grant: Grant | None, believed: Applied | None = No
 def shown(prefix: str, has: Applied | Grant | None) -> dict[str, str | int]:
     """Return what a container *has*, or is granted, as facts; empty texts if unknown."""
     has = granted(has) if isinstance(has, Grant) else has
-    return {f"{prefix}{each.name}": each.plain(getattr(has, each.name)) if has else "" for each in SHOWN}
+    return {f"{prefix}{each.name}": each.plain(getattr(has, each.name)) if has else "" for each in CPUSET}
 
 
 def as_facts(prefix: str, has: Applied | Grant | None) -> dict[str, Fact]:

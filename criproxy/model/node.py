@@ -10,7 +10,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from criproxy.model.controls import NO_CONTROLS
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept
+from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, Grant, Kept, Reason
 from criproxy.model.incident import Incident
 from criproxy.model.machine.topology import Topology
 from criproxy.model.remembered import remembered
@@ -211,6 +211,10 @@ class Node:
         vars(made).update({name: own[name] for name in Node.__dataclass_fields__})
         vars(made).update({name: part for name, part in parts.items() if part is not None})
         return made
+
+
+Explained = tuple[Node, tuple[Reason, ...]]
+"""A node, and why it is as it is."""
 
 
 class _Parts(TypedDict, total=False):

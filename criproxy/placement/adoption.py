@@ -14,7 +14,7 @@ from criproxy.model.attributes import as_granted
 from criproxy.model.controls import Controls
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Reason
-from criproxy.model.node import Node, without
+from criproxy.model.node import Explained, Node, without
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
@@ -36,7 +36,7 @@ class _Adopted:
 
     container: Container
     asked: Container
-    """With what it shares with its siblings as its request, see `pod_total.asks_milli`."""
+    """With what it shares with its siblings as its request, see `asks_milli`."""
     has: CpuSet
     """Those of its CPUs that pods may use; empty if unknown."""
     mems: CpuSet
@@ -159,9 +159,7 @@ def _added(node: Node, news: Sequence[Present]) -> Node:
     return added.replace(containers={**added.containers, **ended}) if ended else added
 
 
-def _placed(
-    node: Node, adopted: Sequence[_Adopted], policy: Policy, *, is_before_change: bool
-) -> tuple[Node, tuple[Reason, ...]]:
+def _placed(node: Node, adopted: Sequence[_Adopted], policy: Policy, *, is_before_change: bool) -> Explained:
     """Place the adopted containers, exclusive ones first: shared ones leave CPUs for them."""
     others, before = _Others(node, adopted), node
     exclusive = [one for one in adopted if _may_be_exclusive(one, others, is_before_change=is_before_change)]
@@ -294,7 +292,7 @@ def _for_all(node: Node, policy: Policy) -> CpuSet:
     return options_of(policy).within(node).shared_cpus or node.shared_cpus
 
 
-def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
+def _kept_off(node: Node, policy: Policy) -> Explained:
     """Return the node with shared containers removed from the exclusive CPUs of others, and the reason."""
     owned = node.exclusive_cpus
     made: dict[Grant, Grant] = {}

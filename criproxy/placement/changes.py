@@ -11,7 +11,7 @@ from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant, Kept, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node, Places
+from criproxy.model.node import Explained, Node, Places
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container, ContainerState, Desired, Miss
 from criproxy.placement.decision import Decision, reasons_with_memory_as_before, updates_between, with_memory_as_before
@@ -19,12 +19,10 @@ from criproxy.placement.events import PolicyChanged
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
-from criproxy.placement.rules import release
+from criproxy.placement.rules import going_back, kept, release
 from criproxy.placement.rules.ask import ask, without_grant
 from criproxy.placement.rules.attributes.classes import reclassified
 from criproxy.placement.rules.attributes.quota import honest, restored
-from criproxy.placement.rules.going_back import as_before_try, may_move, with_former_places
-from criproxy.placement.rules.kept import keeps, with_other_kept
 from criproxy.placement.rules.pipeline import place
 from criproxy.placement.rules.promotion import to_be_promoted
 
@@ -51,7 +49,7 @@ def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decisio
     their former places.
     """
     if node.released and event.keeps_release:
-        known = with_former_places(node, event.back) if event.back else node
+        known = going_back.with_former_places(node, event.back) if event.back else node
         return Decision(known.replace(configuration=event.configuration))
     known = node
     if node.released or event.configuration != node.configuration:
@@ -60,8 +58,8 @@ def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decisio
     if event.back is not None and not (is_none and not event.back):
         return _gone_back(node, known, policy, event)
     if not event.apply_all and event.back is None and (is_none or not release.was_requested(node)):
-        if known.kept and not keeps(policy):
-            known = with_other_kept(known, {}, policy)
+        if known.kept and not kept.keeps(policy):
+            known = kept.with_other_kept(known, {}, policy)
         after = _share_rest(known, policy)
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         updates = updates_between(node, after, placed=True)
@@ -84,8 +82,9 @@ def _policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decisio
 def _gone_back(node: Node, known: Node, policy: Policy, event: PolicyChanged) -> Decision:
     """Return the decision about *node* when the configuration from before a try comes back; *known* has its digest."""
     there = known.replace(former={})
-    was_released = bool(node.released)
-    after, refused, waiting = as_before_try(there, event.back or {}, policy, at_s=event.at_s, was_released=was_released)
+    after, refused, waiting = going_back.as_before_try(
+        there, event.back or {}, policy, at_s=event.at_s, was_released=bool(node.released)
+    )
     if isinstance(policy, Fallback):
         sizes = {life: place.cpu_milli for life, place in (event.back or {}).items()}
         resized = [
@@ -155,8 +154,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
         return _with_files(node, topology, policy)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
     # Kept CPUs may be from before a restart on a larger machine.
-    kept: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
-    moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
+    left: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
+    moved = _fitted(node.replace(kept=left), topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
         return Decision(node)
     after, reasons = _place_all(moved, policy, {}, may_stay=True)
@@ -184,14 +183,8 @@ def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) 
 
 
 def _place_all(
-    node: Node,
-    policy: Policy,
-    former: Mapping[str, Grant],
-    *,
-    at_s: float = 0.0,
-    may_stay: bool,
-    tells_all: bool = False,
-) -> tuple[Node, tuple[Reason, ...]]:
+    node: Node, policy: Policy, former: Mapping[str, Grant], *, at_s: float = 0, may_stay: bool, tells_all: bool = False
+) -> Explained:
     """Place all containers again, oldest first; with reasons only for those whose exclusive CPUs or quota change.
 
     *former* has the grants from before a release that ends. With *tells_all*, there are reasons for all: after a
@@ -200,7 +193,7 @@ def _place_all(
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
-        if may_move(node, container):
+        if going_back.may_move(node, container):
             try:
                 after, why = _place(after, container, policy, tells=tells_all)
                 reasons += why
@@ -216,7 +209,7 @@ def _place_all(
     return after, tuple(reasons)
 
 
-def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> tuple[Node, tuple[Reason, ...]] | None:
+def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> Explained | None:
     """Return the node in which *container*, which was resized during a release, has the CPUs from before that again.
 
     The kubelet does not repeat the new size: the container gets it when there is room. None if there is no room for the
@@ -237,7 +230,7 @@ def _waiting(node: Node, container: Container, policy: Policy, at_s: float) -> t
     return after, (*why, Reason(container.key, text))
 
 
-def _place(node: Node, container: Container, policy: Policy, *, tells: bool = False) -> tuple[Node, tuple[Reason, ...]]:
+def _place(node: Node, container: Container, policy: Policy, *, tells: bool = False) -> Explained:
     old = node.grants.get(container.key)
     placed = place(node, container, policy)
     after = placed.node.replace(grants=with_memory_as_before(node, placed.node.grants, container.key))
@@ -251,9 +244,7 @@ def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
     return (grant.exclusive, grant.quota is CpuQuota.LIFTED) if grant else (NO_CPUS, False)
 
 
-def _unfit(
-    node: Node, container: Container, policy: Policy, error: str, *, may_stay: bool
-) -> tuple[Node, tuple[Reason, ...]]:
+def _unfit(node: Node, container: Container, policy: Policy, error: str, *, may_stay: bool) -> Explained:
     key = container.key
     old = node.grants.get(key)
     if old and may_stay:

@@ -21,17 +21,11 @@ from criproxy.placement.decision import Decision, updates_between
 from criproxy.placement.options.policy_options import Options, options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
-from criproxy.placement.rules import kept
+from criproxy.placement.rules import blocked_attempts, kept, memory_room, pod_total, pods, promotion, release
 from criproxy.placement.rules.ask import Placed, without_grant
 from criproxy.placement.rules.attributes.idle_burst import lifted_while_idle
 from criproxy.placement.rules.attributes.quota import owns_all
-from criproxy.placement.rules.blocked_attempts import blocked, elsewhere, last_blocked
-from criproxy.placement.rules.memory_room import with_pages, with_room
 from criproxy.placement.rules.pipeline import place, shown_for, with_classes
-from criproxy.placement.rules.pod_total import counted, with_total
-from criproxy.placement.rules.pods import apart_again, of_pod, of_pod_ended, recounted, stopped
-from criproxy.placement.rules.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
-from criproxy.placement.rules.release import let_go, release
 from criproxy.placement.rules.transitions import TRANSITIONS, advanced, given_up, has_given_way, ignores, state_after
 
 V = TypeVar("V")
@@ -57,13 +51,13 @@ def _step(node: Node, event: events.Event, policy: Policy) -> Decision:  # noqa:
         case events.PolicyChanged():
             return policy_changed(node, policy, event)
         case events.ResizeRefused() | events.Promoted():
-            return of_desired(node, event, policy)
+            return promotion.of_desired(node, event, policy)
         case events.Released(reason, configuration):
-            return release(node, reason, configuration)
+            return release.release(node, reason, configuration)
         case events.CardReported():
             return _reported(node, event)
         case events.PlacesMissed(keys, since_s):
-            return Decision(to_be_promoted(node, Miss.BYPASSED, keys, since_s))
+            return Decision(promotion.to_be_promoted(node, Miss.BYPASSED, keys, since_s))
     asked, policy = policy, _LEFT_ALONE if node.released else policy
     match event:
         case events.TopologyChanged(topology, pods_cgroup):
@@ -76,7 +70,7 @@ def _step(node: Node, event: events.Event, policy: Policy) -> Decision:  # noqa:
         case _:
             decision = _of_workload(node, event, policy)
             if isinstance(event, events.ContainerResized) and isinstance(asked, Fallback):
-                decision = replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
+                decision = replace(decision, node=promotion.to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
             arrives = isinstance(event, events.ContainerCreated)  # its message was sent before: compare with that
             if arrives or not decision.node.kept:
                 return decision
@@ -113,14 +107,14 @@ def _of_workload(node: Node, event: events.WorkloadEvent, policy: Policy) -> Dec
         case events.PodStopped() | events.PodGone():
             return _pod_ended(node, event, policy)
         case events.PodCreated() | events.PodResized() | events.PodNotReady():
-            return of_pod(node, event, policy)
+            return pods.of_pod(node, event, policy)
 
 
 def _pod_ended(node: Node, event: events.PodStopped | events.PodGone, policy: Policy) -> Decision:
     is_gone = isinstance(event, events.PodGone)
-    known = node.replace(pods=without(node.pods, (event.key,))) if is_gone else stopped(node, event.key)
+    known = node.replace(pods=without(node.pods, (event.key,))) if is_gone else pods.stopped(node, event.key)
     ended = advanced(known, node.containers_of(event.key), TRANSITIONS[type(event)])
-    return of_pod_ended(_release(node, ended, policy), node, policy)
+    return pods.of_pod_ended(_release(node, ended, policy), node, policy)
 
 
 def _advanced(node: Node, key: str, event: events.Event) -> Node:
@@ -139,14 +133,15 @@ def placing(node: Node, event: events.Event, policy: Policy) -> tuple[Node, Cont
             if _twin(beside, new):
                 return None
             known, container = _with_new(node, older := _older(beside, new), new, policy)
-            if placed := elsewhere(known, container, last_blocked(node, older), policy):
+            why = blocked_attempts.last_blocked(node, older)
+            if placed := blocked_attempts.elsewhere(known, container, why, policy):
                 return None if placed.shown is None else (placed.shown, container)
         case events.ContainerResized(key, sizes, total) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
-            known = with_total(node, container.pod, total)
+            known = pod_total.with_total(node, container.pod, total)
             if container.same_cpu(node.containers[key].sizes) and known is node:
                 return None
-            known = counted(known.replace(containers={**node.containers, key: container}), container.pod)
+            known = pod_total.counted(known.replace(containers={**node.containers, key: container}), container.pod)
             container = known.containers[key]
         case _:
             return None
@@ -168,7 +163,7 @@ def _with_new(node: Node, older: Sequence[Container], new: Container, policy: Po
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
         container = replace(new, state=ContainerState.CREATING, reservation=new.key)
     known = freed.replace(containers=with_changes(freed.containers, {container.key: container}))
-    known, _ = recounted(known, container.pod, policy, arrives=True)
+    known, _ = pods.recounted(known, container.pod, policy, arrives=True)
     return known, known.containers[container.key]
 
 
@@ -182,9 +177,9 @@ def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     if twin := _twin(beside, new):
         return _repeated(node, new, twin, policy)
     known, container = _with_new(node, older := _older(beside, new), new, policy)
-    why = last_blocked(node, older)
-    moved = elsewhere(known, container, why, policy)
-    placed = with_pages(moved or place(known, container, policy), container)
+    why = blocked_attempts.last_blocked(node, older)
+    moved = blocked_attempts.elsewhere(known, container, why, policy)
+    placed = memory_room.with_pages(moved or place(known, container, policy), container)
     after, key = placed.node, container.key
     if grant := after.grants.get(key):  # the create message contains it, so the runtime applies it
         after = after.replace(applied=with_changes(known.applied, {key: granted(grant)}))
@@ -251,7 +246,7 @@ def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Deci
     container = node.containers.get(key)
     if container is None or ignores(container, events.ContainerResized):
         return Decision(node, key=key)
-    known = with_total(node, container.pod, event.cpu_total_milli)
+    known = pod_total.with_total(node, container.pod, event.cpu_total_milli)
     if container.sizes == sizes and not container.desired and known is node:
         return Decision(node, key=key)
     is_same_cpu = container.same_cpu(sizes) and known is node
@@ -262,20 +257,20 @@ def _resized(node: Node, event: events.ContainerResized, policy: Policy) -> Deci
     try:
         # If the CPU size is unchanged, do not place it again: a shared container must not be refused for lack of CPUs.
         if not is_same_cpu:
-            known, _ = recounted(known, container.pod, policy, must=True)
+            known, _ = pods.recounted(known, container.pod, policy, must=True)
             container = known.containers[key]
         placed = Placed(known) if is_same_cpu else place(known, container, policy)
     except Refused:
-        if not is_believed(before, sizes):
+        if not promotion.is_believed(before, sizes):
             raise
-        known = node.replace(containers={**node.containers, key: with_memory_of(before, sizes)})
+        known = node.replace(containers={**node.containers, key: promotion.with_memory_of(before, sizes)})
         placed, is_same_cpu = Placed(known), True
     if is_same_cpu:  # its classes may set parts of its memory, or of its CPU limit
         placed = with_classes(known, placed, known.containers[key], policy)
-    placed = with_room(known, placed, known.containers[key], policy)
+    placed = memory_room.with_room(known, placed, known.containers[key], policy)
     after = placed.node
     if node.grants[key].exclusive and not after.grants[key].exclusive:  # its siblings may share too many CPUs now
-        after = apart_again(after, container, policy)
+        after = pods.apart_again(after, container, policy)
     return Decision(after, updates_between(node, after), placed.reasons, key)
 
 
@@ -299,7 +294,7 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
     if ignores(node.containers.get(key), events.UpdateApplied) or node.applied.get(key) == applied:
         return Decision(node)
     if node.released:
-        return Decision(let_go(node, key, applied), key=key)
+        return Decision(release.let_go(node, key, applied), key=key)
     return Decision(node.replace(applied=with_changes(node.applied, {key: applied})), key=key)
 
 
@@ -318,16 +313,16 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
             ended = before.containers[key]
             failed = ended.reservation == key
             if before.grants[holder].exclusive:
-                moved = apart_again(after, ended, policy)
+                moved = pods.apart_again(after, ended, policy)
                 after = moved if failed else _kept_as_before(after, moved, ended, policy)
             if ended.of_pod or failed:  # a create that comes to nothing gives its siblings back what they gave it
-                after, _ = recounted(after, ended.pod, policy)
+                after, _ = pods.recounted(after, ended.pod, policy)
     return Decision(after, updates_between(before, after), reasons, key)
 
 
 def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) -> Node:
     """Return the node *after* an exclusive container has *ended*, with the CPUs that are kept for its pod."""
-    why, pod = blocked(before, ended), before.pods.get(ended.pod)
+    why, pod = blocked_attempts.blocked(before, ended), before.pods.get(ended.pod)
     if not why.used or pod is None:
         return kept.with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
     return kept.with_kept_of(after, pod.uid, after.kept.get(pod.uid, kept.NOTHING).less(ended.name, why.granted))

@@ -18,6 +18,8 @@ _MAX_DIGITS = 10
 
 Schemata = Mapping[str, Mapping[int, int]]
 """Resource as in a schemata file → cache id → mask, or value of MB."""
+_Values = dict[str, dict[int, int]]
+"""As `Schemata`, while it is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,7 @@ def parse_lines(text: str) -> Schemata:
 # ---------------------------------------------------------------- partitions
 
 
-def _whole(machine: Resctrl) -> dict[str, dict[int, int]]:
+def _whole(machine: Resctrl) -> _Values:
     whole = {resource: dict.fromkeys(cache.ids, cache.mask) for resource, cache in machine.caches.items()}
     if bandwidth := machine.bandwidth:
         unlimited = UNLIMITED_MBPS if bandwidth.in_mbps else bandwidth.unlimited
@@ -137,10 +139,7 @@ def _whole(machine: Resctrl) -> dict[str, dict[int, int]]:
 
 
 def _divide(
-    partitions: tuple[RdtPartition, ...],
-    machine: Resctrl,
-    bases: dict[str, dict[str, dict[int, int]]],
-    mistakes: list[str],
+    partitions: tuple[RdtPartition, ...], machine: Resctrl, bases: dict[str, _Values], mistakes: list[str]
 ) -> set[str]:
     """Put what each of *partitions* has into *bases*; return those that cannot have what they ask."""
     broken = set[str]()
@@ -215,11 +214,9 @@ def _relative(shares: Mapping[str, str], cache: Cache) -> Mapping[str, int]:
 # ---------------------------------------------------------------- classes
 
 
-def _class(
-    each: RdtClass, base: Mapping[str, Mapping[int, int]], machine: Resctrl, optional: tuple[str, ...]
-) -> Schemata:
+def _class(each: RdtClass, base: Schemata, machine: Resctrl, optional: tuple[str, ...]) -> Schemata:
     _known(each.allocations, machine, optional)
-    schemata: dict[str, Mapping[int, int]] = {
+    schemata: _Values = {
         resource: {
             id_: _mask(share, base[resource][id_], cache)
             if (share := _share(each.allocations, resource, id_))

@@ -235,16 +235,14 @@ def nest(topology: Topology) -> Box:
         Level.DIE: [(die.id, die.cpus) for die in topology.dies],
         Level.NODE: [(node.id, node.cpus) for node in topology.nodes if node.cpus],
         Level.L3: list(enumerate(topology.l3_groups)),
-        Level.L2: [group for group in enumerate(topology.l2_groups) if _is_shared(topology, group)],
+        Level.L2: [
+            each for each in enumerate(topology.l2_groups) if not each[1] <= topology.core_of[min(each[1])].cpus
+        ],
     }
     mean_sizes = {level: sum(len(cpus) for _, cpus in each) / len(each) for level, each in groups.items() if each}
     order = sorted(mean_sizes, key=lambda level: -mean_sizes[level])
     inside = _inside(topology.online_cpus, order, groups)
     return Box(Level.MACHINE, 0, topology.online_cpus, inside=inside)
-
-
-def _is_shared(topology: Topology, group: Group) -> bool:
-    return not group[1] <= topology.core_of[min(group[1])].cpus
 
 
 def _inside(cpus: CpuSet, order: Sequence[Level], groups: Mapping[Level, Sequence[Group]]) -> tuple[Box, ...]:

@@ -10,17 +10,14 @@ from criproxy.model.controls import Controls
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container, Pod
-from criproxy.placement.classes import contradictions
+from criproxy.placement.classes import build, choose, contradictions, fit
 from criproxy.placement.classes.amounts import ClassName
-from criproxy.placement.classes.build import Built, build, may_use_every_cpu, pools_of
-from criproxy.placement.classes.choose import choice_of
-from criproxy.placement.classes.fit import unfit
 from criproxy.placement.classes.options import ContainerClassOptions, RdtSection
 from criproxy.placement.classes.parts import parts_of
 from criproxy.placement.classes.table import Parts, Table
 from criproxy.placement.classes.values import values_of
 from criproxy.placement.options.annotation_parsing import Wishes
-from criproxy.placement.options.class_rules import ClassParts, named_part
+from criproxy.placement.options.class_rules import ClassParts, ExplainedControls, named_part
 from criproxy.placement.options.policy_options import Misfit, Options, may_use
 from criproxy.placement.options.usable import HostReader
 
@@ -32,11 +29,9 @@ class Classes:
         self.table = table
         self._parts = parts_of(table)
 
-    def controls_of(
-        self, container: Container, pod: Pod | None, pool: str, wishes: Wishes
-    ) -> tuple[Controls, tuple[str, ...]]:
+    def controls_of(self, container: Container, pod: Pod | None, pool: str, wishes: Wishes) -> ExplainedControls:
         """Return the controls of *container*, and why; see `class_rules.ClassRules`."""
-        choice = choice_of(self.table, container, pod, pool, wishes)
+        choice = choose.choice_of(self.table, container, pod, pool, wishes)
         chosen = choice.made()
         names = {kind: named_part(each.name) for kind, each in chosen.items()}
         parts = {kind: getattr(self.table.classes[name], kind) for kind, name in names.items() if name}
@@ -88,8 +83,8 @@ class WithClasses(Options):
         return Classes(self._built.table)
 
     @cached_property
-    def _built(self) -> Built:
-        return build(self, self.controllable_machine, was_good=self.was_good)
+    def _built(self) -> build.Built:
+        return build.build(self, self.controllable_machine, was_good=self.was_good)
 
     def resolved(self, host: HostReader) -> Self:
         """These options with what the host can control."""
@@ -103,7 +98,7 @@ class WithClasses(Options):
         """Yield what these options ask that no machine can give, or that contradicts other options."""
         yield from super().contradictions()
         yield from self._built.mistakes
-        pools = pools_of(self)
+        pools = build.pools_of(self)
         for name, options in self.class_options.items():
             yield from contradictions.of_class(name, options, ("classes", name))
             if options.for_:
@@ -115,7 +110,7 @@ class WithClasses(Options):
         """Yield what these options ask that the machine lacks."""
         yield from super().misfits(topology)
         if self.controllable_machine is not None:
-            yield from unfit(self._built.table, topology, every_cpu=may_use_every_cpu(self))
+            yield from fit.unfit(self._built.table, topology, every_cpu=build.may_use_every_cpu(self))
 
     def notes(self) -> Iterator[Misfit]:
         """Yield the options that are understood, and have no effect."""

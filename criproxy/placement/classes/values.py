@@ -7,7 +7,7 @@ from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.placement.classes.amounts import WHILE_IDLE, Amount, Percent
-from criproxy.placement.classes.options import BlockIoOptions, CpuOptions, MemoryOptions
+from criproxy.placement.classes.options import CpuOptions, MemoryOptions
 from criproxy.placement.classes.table import Parts
 
 _CAPACITY = 1024
@@ -24,7 +24,9 @@ def values_of(parts: Parts, container: Container, machine: Controllable, topolog
     if machine.unified:
         found |= {**dict(_burst(parts.cpu, container)), **dict(_cpu_values(parts.cpu))} if parts.cpu else {}
         found |= dict(_memory_values(parts.memory, container, machine.page_bytes)) if parts.memory else {}
-        found |= dict(_io_values(parts.blockIO, topology)) if parts.blockIO else {}
+        if parts.blockIO and parts.blockIO.weight is not None:
+            file = next((file for file in WEIGHT_FILES if topology.has_file(file)), WEIGHT_FILES[0])
+            found[file] = f"default {parts.blockIO.weight}"
     return found
 
 
@@ -76,9 +78,3 @@ def _bytes(amount: Amount | None, whole: int | None, most: int | None) -> int | 
 def _pages(size: int, page_bytes: int) -> str:
     pages = size // page_bytes
     return "max" if pages >= _LONG_MAX // page_bytes else str(pages * page_bytes)  # as PAGE_COUNTER_MAX
-
-
-def _io_values(block_io: BlockIoOptions, topology: Topology) -> Iterator[tuple[str, str]]:
-    if block_io.weight is not None:
-        file = next((file for file in WEIGHT_FILES if topology.has_file(file)), WEIGHT_FILES[0])
-        yield file, f"default {block_io.weight}"

@@ -115,12 +115,14 @@ def _latency_us(word: str) -> int:
     return {"enable": ALL_STATES_US, "disable": 0}.get(word) or int(word.partition(":")[2] or 0)
 
 
+ExplainedControls = tuple[Controls, tuple[str, ...]]
+"""The controls of a container, and why they are as they are: sentences."""
+
+
 class ClassRules(Protocol):
     """The classes of a policy file: which ones a container has, and what they mean."""
 
-    def controls_of(
-        self, container: Container, pod: Pod | None, pool: str, wishes: Wishes
-    ) -> tuple[Controls, tuple[str, ...]]:
+    def controls_of(self, container: Container, pod: Pod | None, pool: str, wishes: Wishes) -> ExplainedControls:
         """Return the controls of *container*, and sentences: for each class that it has, and each ignored annotation.
 
         Args:

@@ -9,7 +9,7 @@ shrinks, memory returns to the nodes where it was before.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from criproxy.model.cpuset import CpuSet, interned, numbered
+from criproxy.model.cpuset import interned, numbered
 from criproxy.model.grant import Reason
 from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.node import Node, changed_keys, with_changes
@@ -21,7 +21,6 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.ask import Placed
 
-_NOWHERE: CpuSet = frozenset()
 _AS_IT_IS = MemoryWish(untouched="it was resized")
 
 
@@ -36,7 +35,7 @@ def with_room(before: Node, placed: Placed, container: Container, policy: Policy
     old, new = before.grants[container.key], grants.get(container.key)
     if new and new.mems == old.mems:
         news = {key: grants[key] for key in {container.key, *changed_keys(seen.grants, grants)} if key in grants}
-        more = place_memory(seen, news, container, _NOWHERE, _AS_IT_IS, pessimistic=pessimistic).grants
+        more = place_memory(seen, news, container, frozenset(), _AS_IT_IS, pessimistic=pessimistic).grants
         if (mems := more[container.key].mems) != new.mems:
             text = f"{container.title} has grown: memory from {numbered('NUMA node', mems)}"
             grants, reasons = with_changes(grants, more), (*reasons, Reason(container.key, text))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Reason
-from criproxy.model.node import Node
+from criproxy.model.node import Explained, Node
 from criproxy.model.workload import Container, Pod
 from criproxy.placement.alloc.cpus import take_cpus
 from criproxy.placement.decision import Decision, updates_between
@@ -60,9 +60,7 @@ def _resized(node: Node, key: str, cpu_total_milli: int, policy: Policy) -> Deci
     return Decision(after, updates_between(node, after), reasons)
 
 
-def recounted(
-    node: Node, key: str, policy: Policy, *, arrives: bool = False, must: bool = False
-) -> tuple[Node, tuple[Reason, ...]]:
+def recounted(node: Node, key: str, policy: Policy, *, arrives: bool = False, must: bool = False) -> Explained:
     """Return the `counted` node, with the container that counts for its siblings placed again if its count changes.
 
     If the policy has no room for a larger count, the container keeps the former one.

@@ -14,11 +14,11 @@ from criproxy.errors import Refused
 from criproxy.model.controls import DEFAULTS, IDLE, NATURAL, NO_CONTROLS, SWAP, WEIGHT, Controls, as_shown
 from criproxy.model.grant import CpuQuota, Grant, Reason
 from criproxy.model.machine.topology import Topology
-from criproxy.model.node import Node, changed_keys, with_changes
+from criproxy.model.node import Explained, Node, changed_keys, with_changes
 from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.options import class_rules
 from criproxy.placement.options.annotation_parsing import Wishes
-from criproxy.placement.options.class_rules import ClassRules, lifts_quota
+from criproxy.placement.options.class_rules import ClassRules, ExplainedControls, lifts_quota
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
@@ -80,9 +80,7 @@ def _is_to_be_lifted(container: Container, grant: Grant) -> bool:
     return owns_all(grant) and container.asked_quota is not None
 
 
-def reclassified(
-    before: Node, after: Node, policy: Policy, keys: Iterable[str] | None = None
-) -> tuple[Node, tuple[Reason, ...]]:
+def reclassified(before: Node, after: Node, policy: Policy, keys: Iterable[str] | None = None) -> Explained:
     """Return the node *after* with the controls of all containers looked up, and why those of some change.
 
     Args:
@@ -116,9 +114,7 @@ def _with(old: Grant | None, new: Grant, controls: Controls) -> Grant:
     return old if old is not None and old == made else made
 
 
-def _looked_up(
-    node: Node, container: Container, old: Grant | None, new: Grant, policy: Policy
-) -> tuple[Controls, tuple[str, ...]]:
+def _looked_up(node: Node, container: Container, old: Grant | None, new: Grant, policy: Policy) -> ExplainedControls:
     """Return the controls of *container*, and why; what is unknown stays as it was."""
     had, classes = old.controls if old else NO_CONTROLS, classes_of(policy)
     is_new = old is None and container.state is ContainerState.CREATING
@@ -145,7 +141,7 @@ def _looked_up(
 
 def _settled(
     wanted: Controls, had: Controls, container: Container, topology: Topology, *, is_new: bool = False
-) -> tuple[Controls, tuple[str, ...]]:
+) -> ExplainedControls:
     """Return the *wanted* controls as far as they can be set, with the defaults of all other files of *had*.
 
     The kernel refuses a weight for a group with ``cpu.idle``, and runc writes one at each update, from the shares that

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import AboutQuota, CpuQuota, Grant, Reason
-from criproxy.model.node import Node, changed_keys, with_changes
+from criproxy.model.node import Explained, Node, changed_keys, with_changes
 from criproxy.model.text.amounts import are, counted
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.booked_cpus import idle_cpus, numa_nodes
@@ -92,7 +92,7 @@ def idle_bursts(policy: Policy) -> frozenset[str]:
     return classes.desired_parts().idle_bursts if classes else _NO_CLASSES
 
 
-def with_quota(before: Node, after: Node, container: Container, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
+def with_quota(before: Node, after: Node, container: Container, policy: Policy) -> Explained:
     """Return the node *after* with the quota of *container*, which was placed, as its class wants it, and why.
 
     Its other new attributes are known.
