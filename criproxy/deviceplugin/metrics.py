@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from prometheus_client import Metric
 
 from criproxy.deviceplugin.server.state import State, Status
-from criproxy.deviceplugin.usage.watcher import Watched
 from criproxy.process.failures import Failures
 from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.http.address import Address
@@ -38,19 +37,17 @@ _COUNTS = {
         "How often choosing devices failed; the kubelet got them in plain order.",
     ),
 }
-"""Field of `settings.Counts` → name without prefix and ``_total``, and help."""
+"""Field of `state.Counts` → name without prefix and ``_total``, and help."""
 _NOW = {
-    "config_problem": ("config_problem", "1 while the current configuration files are not in effect, else 0."),
-    "inventory_problem": (
-        "inventory_problem",
-        "1 while cards may be missing, for example because NVML does not work, else 0.",
-    ),
-    "events_problem": ("events_problem", "1 while NVML events are expected but not received, else 0."),
-    "labels_problem": ("labels_problem", "1 while the labels of the node cannot be written, else 0."),
-    "daemon_reached": ("daemon_reached", "1 if the daemon accepted the last report, else 0."),
-    "pending_incidents": ("pending_incidents", "Changes in the health of cards that the daemon has not received yet."),
+    "config_problem": "1 while the current configuration files are not in effect, else 0.",
+    "inventory_problem": "1 while cards may be missing, for example because NVML does not work, else 0.",
+    "events_problem": "1 while NVML events are expected but not received, else 0.",
+    "labels_problem": "1 while the labels of the node cannot be written, else 0.",
+    "daemon_reached": "1 if the daemon accepted the last report, else 0.",
+    "pending_incidents": "Changes in the health of cards that the daemon has not received yet.",
+    "pending_quota_incidents": "Quota incidents that the daemon has not received yet.",
 }
-"""Field of `Sample` → name without prefix, and help."""
+"""Field of `Sample`, which is the name without prefix → help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +71,11 @@ class Sample:
     labels_problem: bool = False
     daemon_reached: bool = False
     pending_incidents: int = 0
-    watched: Watched = field(default_factory=Watched)
+    usage_problems: Mapping[str, bool] = field(default_factory=dict)
+    """By class, whether its use is unknown."""
+    pending_quota_incidents: int = 0
+    kills: int = 0
+    kills_failed: int = 0
 
 
 def registry(sample: Callable[[], Sample]) -> Registry:
@@ -87,16 +88,13 @@ def _families(sample: Sample) -> Iterator[Metric]:
     words = ((True, "healthy"), (False, "unhealthy"))
     cards = {(kind, word): of.get(is_healthy, 0) for kind, of in sample.cards.items() for is_healthy, word in words}
     yield gauge(f"{_PREFIX}_cards", "Cards that the device plugin has found.", cards, "class", "health")
-    for attribute, (name, text) in _NOW.items():
-        yield gauge(f"{_PREFIX}_{name}", text, {(): float(getattr(sample, attribute))})
-    watched = sample.watched
+    for name, text in _NOW.items():
+        yield gauge(f"{_PREFIX}_{name}", text, {(): float(getattr(sample, name))})
     text = "1 while the usage of a class of cards is unknown and its quotas are not checked, else 0."
-    problems = {(kind,): is_one for kind, is_one in watched.problems.items()}
+    problems = {(kind,): is_one for kind, is_one in sample.usage_problems.items()}
     yield gauge(f"{_PREFIX}_usage_problem", text, problems, "class")
-    text = "Quota incidents that the daemon has not received yet."
-    yield gauge(f"{_PREFIX}_pending_quota_incidents", text, {(): watched.pending})
     text = "Attempts to kill a process because its container is over its quota, by result."
-    kills = {("killed",): watched.kills, ("failed",): watched.kills_failed}
+    kills = {("killed",): sample.kills, ("failed",): sample.kills_failed}
     yield counter(f"{_PREFIX}_kills", text, kills, "result")
     results = {("ok",): sample.reloads, ("failed",): sample.reloads_failed}
     yield counter(f"{_PREFIX}_reloads", "Reloads of changed files, by result.", results, "result")

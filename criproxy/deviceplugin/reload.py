@@ -1,15 +1,16 @@
 """Applies changed files. A file that cannot be used leaves the old one in effect, with a log line and a metric."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
-from criproxy.deviceplugin.cards.inventory import Inventory
+from criproxy.deviceplugin.cards.inventory import Inventory, Machine
 from criproxy.deviceplugin.configuration.configuration import Loaded, Options, load
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.deviceplugin.resources.publisher import Publisher
+from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.devices.plugin.plan import Register
 from criproxy.errors import CriproxyError
 from criproxy.process.logger import Log
@@ -29,14 +30,11 @@ class Reload:
 
     options: Options
     publisher: Publisher
+    machine: Machine
     manager: Notifier
     status: Callable[[], str]
     on_apply: Callable[[Loaded, Inventory], None]
     """Called with a new configuration and the cards of its classes before its resources are published."""
-    scan: Callable[[Loaded], Awaitable[Inventory]]
-    """Finds the cards of the classes that the files advertise."""
-    await_cards: Callable[[Loaded], None]
-    """Called with files that are not in effect: when cards of their classes appear, they are tried again."""
     tasks: Tasks
     log: Log
     register: Register
@@ -116,9 +114,9 @@ class Reload:
         if new.nvidia_is_empty and not self.publisher.loaded.nvidia_is_empty:
             self.failed(f"{new.nvidia_source}: {EMPTIED}", requested=requested)
             return
-        inventory = await self.scan(new)
+        inventory = await self._scan(new)
         if not self._agrees(new, inventory, OLD, requested=requested):
-            self.await_cards(new)
+            self._await_cards(new)
             return
         self.problem = ""
         self.reloads += 1
@@ -131,10 +129,25 @@ class Reload:
             self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         log_notes(self.log, new)
 
+    async def _scan(self, loaded: Loaded) -> Inventory:
+        """Return the cards of the classes that *loaded* advertises."""
+        other, inventory = self.machine.beside(loaded.classes), self.publisher.inventory
+        was_scanned = inventory.stocks.keys() == {kind.name for kind in other.classes}  # or it is only going to be
+        return inventory if was_scanned and other.classes == self.machine.classes else await other.scan()
+
+    def _await_cards(self, loaded: Loaded) -> None:
+        """Scan for cards of the classes of *loaded*, too, which is tried again when some appear.
+
+        The files in effect define a class that is in both.
+        """
+        kinds = {kind.name: kind for kind in (*loaded.classes, *self.publisher.loaded.classes)}
+        if kinds.keys() != {kind.name for kind in self.machine.classes}:
+            self.machine.use(kinds.values())
+
     def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, requested: bool) -> bool:
-        """Whether files and cards agree; logs the reason if not."""
+        """Whether files and cards do not contradict each other; logs the reason if they do."""
         try:
-            self.publisher.check(loaded, inventory)
+            build_resources(loaded, inventory, strict=True)
         except ResourceError as error:
             file = loaded.file_of(error.kind)
             self.failed(f"{file}: {error}" if file else str(error), instead, requested=requested)
@@ -147,7 +160,7 @@ class Reload:
         if requested or self.problem:
             self.log.info("the files match the configuration in effect", file=self.publisher.loaded.source)
         self.problem = ""
-        self.await_cards(self.publisher.loaded)
+        self._await_cards(self.publisher.loaded)
 
 
 def failed_at(error: Exception) -> str:

@@ -32,7 +32,6 @@ from criproxy.deviceplugin.usage import nvml_usage
 from criproxy.deviceplugin.usage.quota_methods import Methods
 from criproxy.deviceplugin.usage.watcher import Watcher
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.offers import Offers
 from criproxy.devices.plugin.enforcement import HAMI
 from criproxy.devices.plugin.published import Published
 from criproxy.errors import CriproxyError
@@ -70,18 +69,18 @@ class DevicePlugin:
         instance = secrets.token_hex(8)
         self._say_running = partial(say_running, options.daemon_socket, instance)
         self._reports = Reports(options.daemon_socket, self._published, log, instance)
-        self._health = CardsHealth(self._health_changed, self._reports.enqueue, log, self._look_again)
-        self._health_monitor = HealthMonitor(
-            self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, self._look_again, log
-        )
-        self._watcher = Watcher(options.daemon_socket, options.host_root, log, nvml_usage.COMMAND)
         self._sweeper = Sweeper(log, self._reports.request)
         self._vgpu_files = VgpuFiles(options.host_root, self._sweeper.wake)
+        nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
+        self._machine = Machine((), options.host_root, nvml, files=self._vgpu_files)
+        self._health = CardsHealth(self._health_changed, self._reports.enqueue, log, self._machine.wake)
+        self._health_monitor = HealthMonitor(
+            self._health, nvml_events.COMMAND, xid_filter(options.env), self._machine.wake, log
+        )
+        self._watcher = Watcher(options.daemon_socket, options.host_root, log, nvml_usage.COMMAND)
         self._methods = Methods(self._vgpu_files.exists, self._reports.request, log)
         self._unused = ""
         """Why the configuration that was chosen in the cluster was not used at the start."""
-        self._nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
-        self._machine: Machine
         self._in_use: KubeletInUse
         self._plugins: PluginManager
         self._publisher: Publisher
@@ -134,7 +133,7 @@ class DevicePlugin:
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """Build the parts."""
         options = self._options
-        self._machine = self._machine_for(loaded)
+        self._machine.classes = loaded.classes
         stack.push_async_callback(self._machine.close)
         way = options.register or loaded.plan.register
         place = Place(kubelet_dir=options.kubelet_folder, way=way, socket=options.kubelet_socket(way))
@@ -146,18 +145,8 @@ class DevicePlugin:
         free_milli = partial(free_cpus, options.daemon_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_milli, log)
         self._reload = Reload(
-            *(
-                options,
-                self._publisher,
-                self._program.notifier,
-                self._status_text,
-                self._reloaded,
-                self._scan_classes,
-                self._await_cards,
-                self._tasks,
-                log,
-            ),
-            register=way,
+            *(options, self._publisher, self._machine, self._program.notifier, self._status_text, self._reloaded),
+            *(self._tasks, log, way),
         )
         if self._unused:
             self._reload.failed(self._unused, NODES_OWN)
@@ -202,7 +191,7 @@ class DevicePlugin:
 
     def _reloaded(self, loaded: Loaded, inventory: Inventory) -> None:
         """Prepare for another configuration, which is about to take effect."""
-        self._machine.use(each.kind for each in loaded.plan.advertised)
+        self._machine.use(loaded.classes)
         self._tasks.spawn("look for cards", self._rescan())
         self._use(loaded)
         self._health_monitor.update_cards(loaded, inventory)  # a node that is gone in the next scan has vanished
@@ -218,25 +207,8 @@ class DevicePlugin:
         self._label_updater.request()
 
     async def _rescan(self) -> None:
-        """Scan even if all cards are as before: the result of `_scan_classes` does not include GPUs that were lost."""
+        """Scan even if all cards are as before: the inventory of a reload does not include GPUs that were lost."""
         self._cards_changed(await self._machine.scan())
-
-    async def _scan_classes(self, loaded: Loaded) -> Inventory:
-        """Return the cards of the classes that *loaded* advertises."""
-        other, inventory = self._machine_for(loaded), self._publisher.inventory
-        was_scanned = inventory.stocks.keys() == {kind.name for kind in other.classes}  # or it is only going to be
-        return inventory if was_scanned and other.classes == self._machine.classes else await other.scan()
-
-    def _await_cards(self, loaded: Loaded) -> None:
-        """Scan for cards of the classes of *loaded*, too; the files in effect define a class that is in both."""
-        advertised = (*loaded.plan.advertised, *self._publisher.loaded.plan.advertised)
-        kinds = {each.kind.name: each.kind for each in advertised}
-        if kinds.keys() != {kind.name for kind in self._machine.classes}:
-            self._machine.use(kinds.values())
-
-    def _machine_for(self, loaded: Loaded) -> Machine:
-        kinds = (each.kind for each in loaded.plan.advertised)
-        return Machine(kinds, self._options.host_root, self._nvml, files=self._vgpu_files)
 
     def _cards_changed(self, inventory: Inventory) -> None:
         """Update all parts: cards have appeared or disappeared."""
@@ -274,13 +246,6 @@ class DevicePlugin:
         )
         return self._methods.told(wrong)
 
-    def _nvidia_offers(self) -> Offers:
-        resources = self._publisher.served.resources
-        return {name: each.devices for name, each in resources.items() if each.kind == NVIDIA.name}
-
-    def _look_again(self) -> None:
-        self._machine.wake()
-
     def _is_ours(self, resource: str) -> bool:
         return self._publisher.loaded.names(resource)
 
@@ -298,15 +263,16 @@ class DevicePlugin:
     def _sample(self) -> "Sample":
         from criproxy.deviceplugin.metrics import Sample
 
-        inventory, cards = self._publisher.inventory, dict[str, Counter[bool]]()
-        is_unknown = inventory.pending and bool(inventory.nvml_problem) and not self._nvidia_offers()
+        inventory, classes = self._publisher.inventory, self._publisher.served.classes
+        cards, incidents = dict[str, Counter[bool]](), self._watcher.incidents
+        is_unknown = inventory.pending and bool(inventory.nvml_problem) and NVIDIA.name not in classes.values()
         for (kind, _), known in self._health.known.items():
             counts = cards.setdefault(kind, Counter())
             if kind != NVIDIA.name or not is_unknown:
                 counts[known.healthy] += 1
         return Sample(
             status=self._plugins.status,
-            classes=self._publisher.served.classes,
+            classes=classes,
             cards=cards,
             reloads=self._reload.reloads,
             reloads_failed=self._reload.failures,
@@ -318,7 +284,10 @@ class DevicePlugin:
             labels_problem=bool(self._label_updater.problem),
             daemon_reached=self._reports.reachable,
             pending_incidents=self._reports.pending,
-            watched=self._watcher.sample,
+            usage_problems=self._watcher.problems,
+            pending_quota_incidents=incidents.pending,
+            kills=incidents.kills,
+            kills_failed=incidents.kills_failed,
         )
 
     def _on_sighup(self) -> None:

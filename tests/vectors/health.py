@@ -62,10 +62,13 @@ def _events(case: Case, whole: Case) -> str | None:
         watch = XidFilter({0: True})
     places = _places(gpus, case)
     masks, failed = _registered(offered, places, case) if watch.watching else ({}, set())
-    unhealthy = set(xids.unwatched(offered, places, failed)) if watch.watching else set()
+    cards = {each.card for each in offered}
+    unhealthy = (
+        {each for each in cards if each not in places or places[each].gpu in failed} if watch.watching else set()
+    )
     for event in filter(None, map(_event, case["events"])):
-        unhealthy |= set(xids.made_unhealthy(event, offered, places, watch))
-    return _differs(sorted(unhealthy), masks, expected)
+        unhealthy |= set(xids.made_unhealthy(event, cards, places, watch))
+    return _differs(sorted(each.id for each in offered if each.card in unhealthy), masks, expected)
 
 
 def _differs(unhealthy: list[str], masks: Mapping[str, int], expected: Mapping[str, Any]) -> str | None:

@@ -147,6 +147,10 @@ class Machine:
         self.classes, self._names = tuple(classes), None
         self.wake()
 
+    def beside(self, classes: Iterable[DeviceClass]) -> "Machine":
+        """Return what scans for other classes, beside this one."""
+        return Machine(classes, self._host_root, self._nvml, limits=self._limits, files=self._vgpu_files)
+
     async def close(self) -> None:
         """Stop waiting for NVML."""
         await self._nvml.close()

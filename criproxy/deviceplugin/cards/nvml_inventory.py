@@ -27,7 +27,7 @@ SLOW_S = 30.0
 MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 _DXG = "dev/dxg"
-_TEGRA_FILES = ("etc/nv_tegra_release",)
+_TEGRA_FILE = "etc/nv_tegra_release"
 _FAMILY = "sys/devices/soc0/family"
 _MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
@@ -167,7 +167,9 @@ def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[G
             memory_mib=0,
             minor=card.number,
             pci_bus_id=card.pci,
-            mig_enabled=_is_divided(host_root, card.number),
+            mig_enabled=any(
+                name.startswith("gi") for name in entries(host_root / CAPABILITIES / f"gpu{card.number}/mig")
+            ),
         )
         for index, card in enumerate(card for card in stock.cards if card.id)
     )
@@ -178,11 +180,6 @@ def _models(host_root: Path, files: DriverFiles) -> dict[str, str]:
     paths = [host_root / NVIDIA_GPUS / address / "information" for address in entries(host_root / NVIDIA_GPUS)]
     found = ((_UUID.search(text), _MODEL.search(text)) for text in files.read(paths))
     return {uuid[1]: model[1] for uuid, model in found if uuid and model}
-
-
-def _is_divided(host_root: Path, minor: int) -> bool:
-    """Whether a GPU has GPU instances."""
-    return any(name.startswith("gi") for name in entries(host_root / CAPABILITIES / f"gpu{minor}/mig"))
 
 
 def mig_instances(host_root: Path) -> list[str]:
@@ -204,6 +201,5 @@ def platform_of(host_root: Path, files: DriverFiles, *, has_nvml: bool) -> Platf
     """Return how the machine's cards are found if the configuration does not define it."""
     if (host_root / _DXG).exists():
         return "wsl"
-    is_tegra = any((host_root / path).exists() for path in _TEGRA_FILES)
-    is_tegra = is_tegra or files.read([host_root / _FAMILY])[0].lower().startswith("tegra")
+    is_tegra = (host_root / _TEGRA_FILE).exists() or files.read([host_root / _FAMILY])[0].lower().startswith("tegra")
     return "tegra" if is_tegra and not has_nvml else "nvml"

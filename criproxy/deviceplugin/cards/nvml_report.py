@@ -177,14 +177,10 @@ def _suffix(nvml: ModuleType, gpu: Any, gi: int) -> str:  # noqa: ANN401
     """Return the suffix of a GPU instance's profile name: NVML has two numberings, for profiles and for instances."""
     wanted = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, gi)).profileId
     for number, suffix in _MEDIA.items():
-        if query_or(nvml, partial(_profile_id, nvml, gpu, number), None) == wanted:
+        profile = query_or(nvml, partial(nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, number, 1), None)
+        if profile is not None and profile.id == wanted:
             return suffix
     return ""
-
-
-def _profile_id(nvml: ModuleType, gpu: Any, number: int) -> int | None:  # noqa: ANN401
-    found: int = nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, number, 1).id
-    return found
 
 
 def _fabric(nvml: ModuleType, handle: Any) -> Fabric | None:  # noqa: ANN401

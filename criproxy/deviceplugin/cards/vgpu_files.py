@@ -93,34 +93,25 @@ class Sweeper:
         while True:
             try:
                 work = partial(_remove_piece, folder)
-                piece = await self._patience.wait(f"former directories in {folder}", work, PIECE_S)
+                more, problem = await self._patience.wait(f"former directories in {folder}", work, PIECE_S)
             except Hangs as error:
-                self.problem = str(error)
-                self._problems.warning("former directories of vGPUs are not removed", self.problem)
-                return True
-            if not piece.more:
+                more, problem = False, str(error)
+            if not more:
                 break
             await asyncio.sleep(PAUSE_S)
-        self.problem = piece.problem
-        if piece.problem:
-            self._problems.warning("former directories of vGPUs are not removed", piece.problem)
+        self.problem = problem
+        if problem:
+            self._problems.warning("former directories of vGPUs are not removed", problem)
         else:
             self._problems.clear()
-        return bool(piece.problem)
+        return bool(problem)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """The outcome of one piece of work."""
+def _remove_piece(folder: Path) -> tuple[bool, str]:
+    """Remove a piece of each former directory in *folder*: a large one does not hold up the others.
 
-    more: bool = False
-    """Whether there is more that can be removed."""
-    problem: str = ""
-    """Why one directory cannot be removed; empty: all can be."""
-
-
-def _remove_piece(folder: Path) -> _Piece:
-    """Remove a piece of each former directory in *folder*: a large one does not hold up the others."""
+    Return whether there is more that can be removed, and why one of them cannot be; empty if all can.
+    """
     more, problem = False, ""
     for each in list(_former(folder)):
         try:
@@ -128,7 +119,7 @@ def _remove_piece(folder: Path) -> _Piece:
         except OSError as error:
             place = _put_aside(folder, each)
             problem = problem or f"{place}: {error.strerror or error}"
-    return _Piece(more, problem)
+    return more, problem
 
 
 def _put_aside(folder: Path, former: Path) -> Path:
@@ -248,14 +239,8 @@ def _discard(folder: Path) -> bool:
     was_there = folder.exists()
     if was_there:
         folder.rename(former_path(folder))
-    former = list(_former_of(folder))
+    former = [each for each in _former(folder.parent) if each.name.startswith(f".{folder.name}.")]
     if len(former) > MOST_FORMER:
         text = f"more than {MOST_FORMER} former directories of this vGPU remain; if they still do, remove them by hand"
         raise OSError(0, text, str(former[0]))
     return was_there
-
-
-def _former_of(folder: Path) -> Iterator[Path]:
-    beginning = f".{folder.name}."
-    with suppress(FileNotFoundError):
-        yield from (each for each in folder.parent.iterdir() if each.name.startswith(beginning))

@@ -20,6 +20,7 @@ from criproxy.deviceplugin.configuration.nvidia_notes import named_resources
 from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PluginConfig
 from criproxy.deviceplugin.nvidia.settings import KUBELET_SOCKET, overrides
 from criproxy.deviceplugin.server.plugin import KUBELET_DIR
+from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.options.options import DeviceOptions
 from criproxy.devices.plugin.named_configuration import FILE_NAME, MAX_FILE_BYTES, NamedConfiguration, from_json
 from criproxy.devices.plugin.plan import NVIDIA_ALONE, PluginPlan, Register
@@ -133,6 +134,11 @@ class Loaded(Configuration):
     """Files and directories that are watched for changes."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Sentences about settings that have no effect or are not in effect."""
+
+    @property
+    def classes(self) -> tuple[DeviceClass, ...]:
+        """The classes whose cards are offered."""
+        return tuple(each.kind for each in self.plan.advertised)
 
     def file_of(self, kind: str) -> str:
         """Return the file that defines how the cards of a class are offered; empty if there is none."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from criproxy.process.control_client import (
     result_of,
 )
 from criproxy.process.control_protocol import request_of
+from criproxy.process.logger import Log
 from criproxy.process.tasks import in_full
 
 REPORT_TIMEOUT_S = 2.0
@@ -23,6 +25,8 @@ REPORT_TIMEOUT_S = 2.0
 FREE_CPUS_S = 0.05
 """How long choosing cards may wait for the daemon."""
 COMMAND = "device-plugin"
+MOST_REFUSALS = 256
+"""The logged refusals that are remembered; bounded, because their reasons name containers. Then all are forgotten."""
 Key = TypeVar("Key", bound=Hashable)
 Report = TypeVar("Report")
 
@@ -102,3 +106,58 @@ class PendingReports(dict[Key, Report]):
         if is_current:
             del self[key]
         return is_current
+
+
+@dataclass(slots=True, repr=False)
+class DaemonClient:
+    """The daemon, as the watcher uses it.
+
+    Args:
+        socket: the daemon's control socket.
+        log: gets each reason why there is no answer once.
+    """
+
+    socket: str
+    log: Log
+    _unanswered: dict[str, str] = field(default_factory=dict)
+    """By command, the logged reason why there is no answer."""
+    _refusals: set[tuple[str, str]] = field(default_factory=set)
+    """The commands that were refused, with the logged reasons."""
+
+    async def ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return the daemon's answer to *command*.
+
+        Raises:
+            NoDaemon: there is no answer in time.
+            DaemonRefuses: the answer is an error.
+        """
+        with self.logged(command):
+            return await report(self.socket, command, arguments)
+
+    @contextmanager
+    def logged(self, command: str) -> Iterator[None]:
+        """Log that there is no answer, or a refusal; the block gets an answer."""
+        try:
+            yield
+        except NoDaemon as error:
+            self._log_no_answer(command, str(error))
+            raise
+        except DaemonRefuses as error:
+            self._unanswered.pop(command, None)
+            self._log_refusal(command, str(error))
+            raise
+        self._unanswered.pop(command, None)
+
+    def _log_no_answer(self, command: str, reason: str) -> None:
+        """Log the *reason* why there is no answer, unless it was logged before."""
+        self._refusals.clear()  # the next answer may come from another daemon
+        if self._unanswered.get(command) != reason:
+            self._unanswered[command] = reason
+            self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
+
+    def _log_refusal(self, command: str, reason: str) -> None:
+        if (command, reason) not in self._refusals:
+            if len(self._refusals) >= MOST_REFUSALS:
+                self._refusals.clear()
+            self._refusals.add((command, reason))
+            self.log.warning("the daemon refuses a request of the quota watcher", command=command, reason=reason)

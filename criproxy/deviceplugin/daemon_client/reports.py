@@ -205,21 +205,18 @@ def _is_unhealthy(known: CardState | None) -> bool:
 def _card(
     key: CardKey, known: CardState | None, holder: str, replicas: Mapping[str, int], action: OnUnhealthy
 ) -> PublishedCard:
-    kind, card = key
+    found = PublishedCard(device_class=key[0], id=key[1], replicas=replicas)
     if holder and not _is_unhealthy(known):
-        text = f"a container has it as {holder}, which is not offered"
-        return PublishedCard(device_class=kind, id=card, healthy=False, reason=text, replicas=replicas)
+        return replace(found, healthy=False, reason=f"a container has it as {holder}, which is not offered")
     if known is None:
-        return PublishedCard(device_class=kind, id=card, replicas=replicas)
-    return PublishedCard(
-        device_class=kind,
-        id=card,
+        return found
+    return replace(
+        found,
         parent=known.seen.parent,
         healthy=known.healthy,
         reason=known.shown_reason,
         since_s=known.unhealthy_since_s,
         action="" if known.health.healthy else action,
-        replicas=replicas,
     )
 
 

@@ -8,30 +8,13 @@ from criproxy.deviceplugin.cards.card_offers import platform_for
 from criproxy.deviceplugin.cards.detected_cards import CardKey, cards_of
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded
+from criproxy.deviceplugin.health import health as card_health
 from criproxy.deviceplugin.health.cards_health import CardsHealth
 from criproxy.deviceplugin.health.events_watch import EventsWatch
-from criproxy.deviceplugin.health.health import (
-    Change,
-    began,
-    call_failed,
-    call_works,
-    command_healthy,
-    command_unhealthy,
-    ended,
-    xid_event,
-)
 from criproxy.deviceplugin.health.health_commands import HealthCommands
 from criproxy.deviceplugin.health.nvml_events import Registered
-from criproxy.deviceplugin.nvidia.xids import (
-    Event,
-    XidFilter,
-    is_watched,
-    made_unhealthy,
-    places_of,
-    unwatched,
-)
+from criproxy.deviceplugin.nvidia.xids import Event, XidFilter, is_watched, made_unhealthy, places_of
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.offers import Offered, Offers, card_of
 from criproxy.process.logger import Log
 from criproxy.process.tasks import Backoff, Tasks
 
@@ -51,7 +34,6 @@ class HealthMonitor:
         health: Receives all observations.
         events: The program that reports NVML events.
         xids: Selects the errors that count.
-        offers: Returns what is offered of NVIDIA's cards at this moment.
         rescan: Looks at the cards again.
         log: Gets one line for each unknown card that a health command names.
     """
@@ -61,7 +43,6 @@ class HealthMonitor:
         health: CardsHealth,
         events: tuple[str, ...],
         xids: XidFilter,
-        offers: Callable[[], Offers],
         rescan: Callable[[], None],
         log: Log,
     ) -> None:
@@ -71,7 +52,6 @@ class HealthMonitor:
             events, self._on_registered, self._on_event, log, on_mig=self._on_mig, on_cards=self._on_cards
         )
         self._xids = xids
-        self._offers = offers
         self._rescan = rescan
         self._log = log
         self._inventory = Inventory()
@@ -107,7 +87,7 @@ class HealthMonitor:
     def update_cards(self, loaded: Loaded, inventory: Inventory) -> None:
         """Update the set of existing cards."""
         self._inventory = inventory
-        self.health.update_cards(cards_of(loaded.plan, inventory), (each.kind.name for each in loaded.plan.advertised))
+        self.health.update_cards(cards_of(loaded.plan, inventory), (kind.name for kind in loaded.classes))
         self.commands.run_soon(self.health.unjudged_classes())
         platform = platform_for(loaded.nvidia, inventory)
         watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
@@ -124,29 +104,28 @@ class HealthMonitor:
         """Update the health of cards whose events NVML does not report, or does; an error about a GPU says neither."""
         if (found := self._registered) is None:
             return
-        places, changes = places_of(self._inventory.gpus), dict[CardKey, Change]()
-        bad = set(map(card_of, unwatched(self._nvidia(), places, found.failed)))
+        places, changes = places_of(self._inventory.gpus), dict[CardKey, card_health.Change]()
         for key in self.health.of(NVIDIA.name):
             if (place := places.get(key[1])) is None:
                 continue  # it no longer exists
-            if key[1] in bad:
-                changes[key] = call_failed(_CALL, found.failed.get(place.gpu, "its events cannot be watched"))
+            if place.gpu in found.failed:
+                changes[key] = card_health.call_failed(_CALL, found.failed[place.gpu])
             elif place.gpu in found.settled:
-                changes[key] = call_works(_CALL)
+                changes[key] = card_health.call_works(_CALL)
         self.health.apply(changes)
 
     def _on_event(self, event: Event) -> None:
-        places = places_of(self._inventory.gpus)
-        cards = set(map(card_of, made_unhealthy(event, self._nvidia(), places, self._xids)))
-        self.health.apply({(NVIDIA.name, card): xid_event(event.xid) for card in cards})
+        cards = [card for _, card in self.health.of(NVIDIA.name)]
+        unhealthy = made_unhealthy(event, cards, places_of(self._inventory.gpus), self._xids)
+        self.health.apply({(NVIDIA.name, card): card_health.xid_event(event.xid) for card in unhealthy})
 
     def _on_cards(self, faults: Mapping[str, str]) -> None:
         """Apply which GPUs work; where the inventory disagrees, a new process queries NVML."""
-        changes = dict[CardKey, Change]()
+        changes = dict[CardKey, card_health.Change]()
         for key in self.health.of(NVIDIA.name):
             fault = faults.get(self.health.known[key].seen.parent or key[1])
             if fault is not None:
-                changes[key] = began(_LOOK, f"NVML: {fault}") if fault else ended(_LOOK)
+                changes[key] = card_health.began(_LOOK, f"NVML: {fault}") if fault else card_health.ended(_LOOK)
         self.health.apply(changes)
         if (missed := self._missed) != self._logged_missed:
             self._logged_missed = missed
@@ -177,20 +156,15 @@ class HealthMonitor:
         if any(modes.get(gpu.uuid, gpu.mig_enabled) != gpu.mig_enabled for gpu in self._inventory.gpus):
             self._rescan()
 
-    def _nvidia(self) -> list[Offered]:
-        """Return everything that is offered, and all cards: a card that is not offered at the moment can fail, too."""
-        offered = [each for cards in self._offers().values() for each in cards.values()]
-        return [*offered, *(Offered(id=card, index="") for _, card in self.health.of(NVIDIA.name))]
-
     def _on_verdict(self, kind: str, verdict: Mapping[str, str] | str) -> None:
         """Apply the verdict of the health command of a class."""
         if isinstance(verdict, str):
-            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), command_unhealthy(verdict)))
+            self.health.apply_verdict(kind, dict.fromkeys(self.health.of(kind), card_health.command_unhealthy(verdict)))
             return
-        changes = dict.fromkeys(self.health.of(kind), command_healthy())
+        changes = dict.fromkeys(self.health.of(kind), card_health.command_healthy())
         for name, reason in verdict.items():
             keys = self.health.of(kind, [name])
-            changes |= dict.fromkeys(keys, command_unhealthy(reason))
+            changes |= dict.fromkeys(keys, card_health.command_unhealthy(reason))
             if not keys:
                 self._log_unknown(kind, name)
         self.health.apply_verdict(kind, changes)

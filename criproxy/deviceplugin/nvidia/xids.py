@@ -1,7 +1,7 @@
-"""XID errors: which ones make NVIDIA's cards unhealthy, and which IDs of a resource an error affects.
+"""XID errors: which ones make NVIDIA's cards unhealthy, and which cards an error affects.
 
 NVIDIA's plugin knows only one ID of each GPU, so that an error affects one arbitrary replica or one MIG device. Here it
-affects all of them.
+affects the card with all its replicas, and all MIG devices.
 """
 
 import re
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.nvidia.gpus import Gpu, Platform
-from criproxy.devices.classes.offers import Offered
 
 ALWAYS_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of programs, after which the card works as before."""
@@ -118,22 +117,8 @@ def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:
     return found
 
 
-def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xids: XidFilter) -> list[str]:
-    """Return the IDs, including replicas and MIG devices, that *event* makes unhealthy, in the order of *offered*."""
+def made_unhealthy(event: Event, cards: Iterable[str], places: Places, xids: XidFilter) -> list[str]:
+    """Return those of *cards*, whole ones and MIG devices, that *event* makes unhealthy."""
     if not xids.watching or not event.is_xid or not xids.handles(event.xid):
         return []
-    if event.gpu is None:
-        return [each.id for each in offered]
-    return [each.id for each in offered if (place := places.get(each.card)) is not None and event.concerns(place)]
-
-
-def unwatched(offered: Iterable[Offered], places: Places, failed: Iterable[str]) -> list[str]:
-    """Return the IDs that are unhealthy from the start, since their place is unknown or their GPU is not watched.
-
-    Args:
-        offered: The cards of a resource.
-        places: The known places of cards.
-        failed: UUIDs of GPUs for whose events NVML failed to register, although they have events.
-    """
-    without = set(failed)
-    return [each.id for each in offered if (place := places.get(each.card)) is None or place.gpu in without]
+    return [card for card in cards if event.gpu is None or (card in places and event.concerns(places[card]))]

@@ -41,23 +41,10 @@ class Publisher:
         self._logged: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
-    def check(self, loaded: Loaded, inventory: Inventory) -> None:
-        """Check that *loaded* and the cards of *inventory* do not contradict each other.
-
-        Raises:
-            ResourceError: They do.
-        """
-        build_resources(loaded, inventory, strict=True)
-
     def publish(self) -> None:
         """Offer what exists now."""
-        config, unhealthy = self.loaded, self._unhealthy()
         self.served = build_resources(
-            config,
-            self.inventory,
-            unhealthy,
-            free_cpus=self._free_cpus,
-            pins=self._pins,
+            self.loaded, self.inventory, self._unhealthy(), free_cpus=self._free_cpus, pins=self._pins
         )
         self._plugins.publish(self.served.resources)
         self._log_changes()
@@ -68,12 +55,12 @@ class Publisher:
         self.publish()
 
     def _log_changes(self) -> None:
-        wrong = frozenset((*self.inventory.problems, *self.served.warnings))
-        for text in (*self.inventory.problems, *self.served.warnings):
+        wrong = (*self.inventory.problems, *self.served.warnings)
+        for text in wrong:
             if text not in self._logged:
                 self._log.warning("cards may be missing", reason=text)
-        self._logged = wrong
-        counts = dict.fromkeys((each.kind.name for each in self.loaded.plan.advertised), 0)
+        self._logged = frozenset(wrong)
+        counts = dict.fromkeys((kind.name for kind in self.loaded.classes), 0)
         for resource in self.served.resources.values():
             counts[resource.kind] += len({each.card for each in resource.devices.values()})
         for name, count in counts.items():

@@ -1,10 +1,9 @@
 """Builds the resources that are published to the kubelet, each with its allocator."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from uuid import uuid4
 
 from criproxy.deviceplugin.cards.card_offers import (
     Configuration,
@@ -57,7 +56,6 @@ def build_resources(
     *,
     strict: bool = False,
     free_cpus: FreeCpus = dict,
-    new_uuid: Callable[[], str] = lambda: str(uuid4()),
     pins: Pins | None = None,
 ) -> Served:
     """Build the resources to publish.
@@ -68,7 +66,6 @@ def build_resources(
         unhealthy: The cards that do not work.
         strict: Whether a contradiction between files and machine is an error instead of a warning: for new files.
         free_cpus: Returns the free CPU of NUMA nodes, which decides among otherwise equal cards.
-        new_uuid: Makes keys of annotations unique.
         pins: What numbers in these files meant before; None if the files are new.
 
     Raises:
@@ -79,7 +76,7 @@ def build_resources(
         name = advertised.kind.name
         kind = _NvidiaBuilder if advertised.is_nvidia else _ClassBuilder
         try:
-            builder = kind(config, inventory, advertised, free_cpus, new_uuid)
+            builder = kind(config, inventory, advertised, free_cpus)
             cards = builder.offers(warnings, None if strict else pins or Pins())
             if twice := next((each for each in cards if each in found), ""):
                 raise ResourceError(f"{twice} is also offered by the class {found[twice].kind!r}: rename one of them")
@@ -102,7 +99,6 @@ class _Builder(ABC):
     inventory: Inventory
     advertised: Advertised
     free_cpus: FreeCpus
-    new_uuid: Callable[[], str]
 
     def offers(self, warnings: Warnings, pins: Pins | None) -> Offers:
         """Return what is offered: whole cards, and the vGPUs of cards that are cut.
@@ -170,8 +166,6 @@ class _Builder(ABC):
 class _ClassBuilder(_Builder):
     """For a class other than NVIDIA's."""
 
-    __slots__ = ()
-
     def whole(self, inventory: Inventory, warnings: Warnings, pins: Pins | None) -> Offers:
         return class_cards(self.advertised, self.config.plan, inventory, warnings, pins)
 
@@ -191,8 +185,6 @@ class _ClassBuilder(_Builder):
 class _NvidiaBuilder(_Builder):
     """For NVIDIA's class."""
 
-    __slots__ = ()
-
     def offers(self, warnings: Warnings, pins: Pins | None) -> Offers:
         flags, profiles = self.config.nvidia.flags, self.config.plan.profiles_of(self.advertised)
         # The files of the driver are not enough: only NVML knows MIG devices.
@@ -209,14 +201,13 @@ class _NvidiaBuilder(_Builder):
             if pins is None:
                 raise MpsError(why)
             warnings.append(f"{card} is not offered: {why}")
-        left = {
-            resource: {name: each for name, each in offered.items() if each.card not in unable}
-            for resource, offered in offers.items()
-        }
-        for name in (found := {resource: offered for resource, offered in left.items() if offered}):
-            if not self.advertised.kind.serves(name):
-                text = "is not in resources of the class nvidia, so criproxy hides its cards: add it there"
-                warnings.append(f"{name} {text}")
+        found = dict[str, Mapping[str, Offered]]()
+        for name, offered in offers.items():
+            if left := {each.id: each for each in offered.values() if each.card not in unable}:
+                found[name] = left
+                if not self.advertised.kind.serves(name):
+                    text = "is not in resources of the class nvidia, so criproxy hides its cards: add it there"
+                    warnings.append(f"{name} {text}")
         return found
 
     def allocate(self, resource: str, offered: Mapping[str, Offered], *, is_vgpu: bool) -> Allocate:
@@ -237,7 +228,6 @@ class _NvidiaBuilder(_Builder):
                 nodes=self.stock.shared,
                 imex_channels=tuple(self._imex_channels()),
             ),
-            new_uuid=self.new_uuid,
         ).allocate
 
     def _imex_channels(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client.asking import DaemonClient
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Limits, limits_of
 from criproxy.devices.plugin.plan import STRENGTHS, OverQuota
 from criproxy.devices.usage.values import QUANTITIES, Grant, Process, Quantity

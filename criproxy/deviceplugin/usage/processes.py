@@ -34,6 +34,8 @@ _EXITED = (b"Z", b"X", b"x")
 """The states of a thread that has exited."""
 _MOST_BYTES = 16_384
 """Of a file: the one with the cgroups of all hierarchies of v1 is the longest."""
+_OWN_ROOT = Path("/")
+"""Below which /proc is of this process's own PID namespace, for whose PIDs there are pidfds."""
 _CLOCKS_S = 0.05
 """The tolerance between a start in ticks and the clock."""
 
@@ -122,8 +124,6 @@ class Processes:
     """The processes of the machine whose /proc is below *host_root*."""
 
     host_root: Path = Path("/")
-    own_root: Path = Path("/")
-    """The same of this process's own PID namespace, for whose PIDs there are pidfds."""
     _containers: dict[Process, str] = field(default_factory=dict)
     """The containers of the processes of the last reading: a process never leaves its container."""
     _running: dict[int, tuple[Process, str]] = field(default_factory=dict)
@@ -161,7 +161,8 @@ class Processes:
             located = tuple(self._with_container(each, until_ticks, known) for each in reading.processes)
             self._containers = known
             for pid in self._running.keys() - {process.pid for process in known}:
-                self._forget(pid)
+                del self._running[pid]
+                self._pidfds.drop(pid)
             return replace(reading, processes=located)
 
     def is_same(self, process: Process, container_id: str) -> bool:
@@ -185,9 +186,7 @@ class Processes:
                 return use
             known[process] = container
             return use.of(process, container)
-        is_kept = self._pidfds.keep(
-            pid
-        )  # before anything is read: what is read later is of this process or a later one
+        is_kept = self._pidfds.keep(pid)  # before anything is read: that is of this process, or of a later one
         located = self._looked_up(use, until_ticks, known)
         if is_kept and located.container_id and self._is_own(located.process):
             self._running[pid] = located.process, located.container_id
@@ -209,16 +208,12 @@ class Processes:
 
     def _is_own(self, process: Process) -> bool:
         """Whether the PID means the same process in this process's own PID namespace."""
-        return self.host_root == self.own_root or _start_ticks(self.own_root, process.pid) == process.start_ticks
+        return self.host_root == _OWN_ROOT or _start_ticks(_OWN_ROOT, process.pid) == process.start_ticks
 
     def _forget_exited(self) -> None:
         """Forget the processes that have exited: if a PID is still reported, its files are read again."""
         for pid in self._pidfds.exited():
             self._running.pop(pid, None)
-
-    def _forget(self, pid: int) -> None:
-        del self._running[pid]
-        self._pidfds.drop(pid)
 
     def _container(self, pid: int) -> str:
         """Return the container of a process, by its first thread, or by another one if that has exited.

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from criproxy.deviceplugin.daemon_client.asking import PendingReports
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client.asking import DaemonClient, PendingReports
 from criproxy.deviceplugin.usage.grants_client import OpenIncident
 from criproxy.deviceplugin.usage.processes import Processes
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Over, Within
@@ -136,9 +135,7 @@ class QuotaIncidents:
     def within(self, within: Within, kind: str) -> None:
         """Report a container that was over its quota and is within it again, or gone."""
         key = within.key
-        self.log.info(
-            "a container is within its quota again", container_id=key.container_id, card=key.card, quantity=key.quantity
-        )
+        self.log.info("a container is within its quota again", **key._asdict())
         before = self._pending.get(key)
         if before is not None and not before.tried:
             self._pending.remove(key, before)
@@ -237,12 +234,7 @@ def _is(answer: Any, name: str) -> bool:  # noqa: ANN401 - JSON
 
 
 def _named(key: Key, kind: str) -> dict[str, Any]:
-    return {
-        "container_id": key.container_id,
-        "device_class": kind,
-        "card": key.card,
-        "quantity": key.quantity,
-    }
+    return {**key._asdict(), "device_class": kind}
 
 
 def _arguments(over: Over, stop_timeout_s: float) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from criproxy.deviceplugin.daemon_client.asking import REPORT_TIMEOUT_S
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client.asking import REPORT_TIMEOUT_S, DaemonClient
 from criproxy.deviceplugin.usage import nvml_usage
 from criproxy.deviceplugin.usage.class_judge import ClassJudge
 from criproxy.deviceplugin.usage.class_watch import ClassWatch, Names
@@ -31,44 +30,8 @@ REPEAT_S = 3.0
 outdated after three periods and five seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """A snapshot of the watcher, for metrics."""
-
-    problems: Mapping[str, bool] = field(default_factory=dict)
-    """By class, whether its use is unknown."""
-    pending: int = 0
-    """Reports of incidents that the daemon has not accepted yet."""
-    kills: int = 0
-    kills_failed: int = 0
-
-
 WantedTasks = Mapping[str, tuple[object, Callable[[], Work]]]
 """By name, what a task depends on, and its loop: a running task goes on while what it depends on is equal."""
-
-
-@dataclass(slots=True, repr=False)
-class TaskSet:
-    """The running tasks, by name.
-
-    Args:
-        tasks: runs them, and restarts those that fail.
-    """
-
-    tasks: Tasks
-    _running: dict[str, tuple[object, asyncio.Task[None]]] = field(default_factory=dict)
-
-    async def use(self, wanted: WantedTasks) -> None:
-        """Run exactly these tasks; return when all others have ended, or after `PART_S`."""
-        ended = [name for name, (has, _) in self._running.items() if name not in wanted or wanted[name][0] != has]
-        ending = [self._running.pop(name)[1] for name in ended]
-        for task in ending:
-            task.cancel()
-        if ending:
-            await asyncio.wait(ending, timeout=PART_S)
-        for name, (needs, loop) in wanted.items():
-            if name not in self._running:
-                self._running[name] = needs, self.tasks.begin(name, self.tasks.keep_going(name, loop))
 
 
 class Watcher:
@@ -88,7 +51,7 @@ class Watcher:
         self._patience = Patience()
         daemon = DaemonClient(socket, log)
         self._grants = Grants(daemon, log)
-        self._incidents = QuotaIncidents(daemon, Processes(host_root), log)
+        self.incidents = QuotaIncidents(daemon, Processes(host_root), log)
         self._reports = UsageReports(daemon, lambda: tuple(each.use for each in self._classes.values()))
         self._plan = PluginPlan(advertised=())
         self._classes: dict[str, ClassWatch] = {}
@@ -98,21 +61,18 @@ class Watcher:
         self._has_nvml = False
         self._nvml_problem = "it is not known yet which cards exist"
         self._changed = asyncio.Event()
+        self._running: dict[str, tuple[object, asyncio.Task[None]]] = {}
+        """By name, what a task depends on, and the task."""
 
     @property
-    def sample(self) -> Watched:
-        """The current snapshot."""
-        return Watched(
-            problems={kind: bool(each.use.problem) for kind, each in self._classes.items()},
-            pending=self._incidents.pending,
-            kills=self._incidents.kills,
-            kills_failed=self._incidents.kills_failed,
-        )
+    def problems(self) -> Mapping[str, bool]:
+        """By class, whether its use is unknown."""
+        return {kind: bool(each.use.problem) for kind, each in self._classes.items()}
 
     def start(self, tasks: Tasks) -> None:
         """Start the background tasks."""
-        tasks.forever("card usage", partial(self._run, TaskSet(tasks)))
-        tasks.forever("quota incidents", self._incidents.run)
+        tasks.forever("card usage", partial(self._run, tasks))
+        tasks.forever("quota incidents", self.incidents.run)
         tasks.forever("usage reports", self._reports.run)
 
     def use(self, plan: PluginPlan) -> None:
@@ -124,11 +84,11 @@ class Watcher:
         if is_same:
             return
         self._reports.period_s = plan.quota.period_s
-        self._incidents.stop_timeout_s = plan.quota.stop_timeout_s
+        self.incidents.stop_timeout_s = plan.quota.stop_timeout_s
         classes, self._classes = self._classes, {source.kind: self._class(source) for source in plan.usage}
         for kind in classes.keys() - self._classes.keys():
             for within in classes[kind].judge.end():
-                self._incidents.within(within, kind)
+                self.incidents.within(within, kind)
         self._reports.soon()
         self._changed.set()
 
@@ -147,17 +107,29 @@ class Watcher:
             self._has_nvml, self._nvml_problem = has_nvml, nvml_problem
             self._changed.set()
 
-    async def _run(self, running: TaskSet) -> None:
+    async def _run(self, tasks: Tasks) -> None:
         try:
             while True:
                 self._changed.clear()
-                await running.use(self._wanted())
+                await self._run_only(self._wanted(), tasks)
                 for source in self._plan.usage:  # only now: sources that have just ended might set something else
                     if not self._is_used(source):
                         self._classes[source.kind].idle(self._nvml_problem)
                 await self._changed.wait()
         finally:
-            await running.use({})
+            await self._run_only({}, tasks)
+
+    async def _run_only(self, wanted: WantedTasks, tasks: Tasks) -> None:
+        """Run exactly these tasks; return when all others have ended, or after `PART_S`."""
+        ended = [name for name, (has, _) in self._running.items() if name not in wanted or wanted[name][0] != has]
+        ending = [self._running.pop(name)[1] for name in ended]
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending, timeout=PART_S)
+        for name, (needs, loop) in wanted.items():
+            if name not in self._running:
+                self._running[name] = needs, tasks.begin(name, tasks.keep_going(name, loop))
 
     def _wanted(self) -> WantedTasks:
         """Return the tasks that have to run now."""
@@ -204,7 +176,7 @@ class Watcher:
             processes=Processes(self._host_root),
             patience=self._patience,
             grants=self._grants,
-            incidents=self._incidents,
+            incidents=self.incidents,
             changed=self._reports.soon,
             log=self._log,
         )

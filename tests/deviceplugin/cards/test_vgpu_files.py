@@ -224,7 +224,7 @@ async def test_a_disk_that_hangs_is_the_problem(tmp_path: Path, monkeypatch: pyt
     """Whatever was wrong before; and the problem is over once the disk answers again."""
     answers, told = threading.Event(), list[str]()
     monkeypatch.setattr(vgpu_files, "PIECE_S", 0.05)
-    monkeypatch.setattr(vgpu_files, "_remove_piece", lambda _: vgpu_files._Piece(not answers.wait()))
+    monkeypatch.setattr(vgpu_files, "_remove_piece", lambda _: (not answers.wait(), ""))
     sweeper = Sweeper(RecordingLog(), changed=lambda: told.append(sweeper.problem))
     sweeper.problem = "a reason of before"
     sweeper.use(tmp_path)

@@ -37,9 +37,7 @@ class Monitored:
         self.log = Log()
         self.health = CardsHealth(self._news.set, lambda *_: None, self.log)
         command = ("/usr/bin/tail", "-n", "+1", "-f", "-s", "0.02", str(file))
-        self.monitor = HealthMonitor(
-            self.health, command, XidFilter(), lambda: {NVIDIA.name: {}}, lambda: None, self.log
-        )
+        self.monitor = HealthMonitor(self.health, command, XidFilter(), lambda: None, self.log)
         self.events = 0
 
     def find(self, *gpus: Gpu, **lost: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client.asking import DaemonClient
 from criproxy.deviceplugin.usage.grants_client import OpenIncident
 from criproxy.deviceplugin.usage.processes import Processes
 from criproxy.deviceplugin.usage.quota_incidents import QuotaIncidents

@@ -162,7 +162,7 @@ async def test_the_process_that_uses_most_is_killed_when_the_daemon_has_stored_i
             node.say(**{f"p{less.pid}": 15000})
             count = len(node.daemon.said("device-usage"))
             await node.daemon.until_said("device-usage", count + 1)
-            await node.log.until(lambda: watcher.sample.kills == 1)
+            await node.log.until(lambda: watcher.incidents.kills == 1)
         assert less.poll() is None
         assert node.daemon.said("quota-incident")[0]["pid"] == most.pid
 
@@ -182,10 +182,10 @@ async def test_why_nothing_is_known_is_said_once(folder: Path) -> None:
     node = Node(folder)
     async with node.watching() as watcher:  # the file is not there: the program ends at once
         await node.daemon.until_use("/bin/sh has exited")
-        assert watcher.sample.problems == {"ali-npu": True}
+        assert watcher.problems == {"ali-npu": True}
         node.say(p10=100)
         await node.log.until(lambda: "usage of cards is known again" in str(node.log.lines))
-        assert watcher.sample.problems == {"ali-npu": False}
+        assert watcher.problems == {"ali-npu": False}
         await node.daemon.until_use("'memory_mib': 100")
 
     assert sum("/bin/sh has exited" in str(line) for line in node.log.lines) == 1
@@ -245,7 +245,7 @@ async def test_another_plan_is_followed(folder: Path) -> None:
         count = len(node.daemon.said("device-usage")) + 1
         while (await node.daemon.until_said("device-usage", count))[-1].get("classes"):
             count += 1  # a report was on its way
-        assert watcher.sample.problems == {}
+        assert watcher.problems == {}
         (_, within) = await node.daemon.until_said("quota-incident", 2)
         assert (within["container_id"], within["device_class"], within["over"]) == (WEB, "ali-npu", False)
 
@@ -258,7 +258,7 @@ async def test_use_is_unknown_where_nvml_cannot_be_asked_of_cards(folder: Path, 
     async with node.watching() as watcher:
         watcher.set_cards({}, has_nvml=False, nvml_problem=problem)
         await node.daemon.until_use(problem or "'source': 'nvml'}")
-        assert watcher.sample.problems == {"nvidia": bool(problem)}
+        assert watcher.problems == {"nvidia": bool(problem)}
 
 
 async def test_processes_that_the_kernel_does_not_describe_are_a_problem(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client.asking import DaemonClient
 from criproxy.deviceplugin.usage.watcher import UsageReports
 from criproxy.devices.usage.values import ClassUse
 from tests.deviceplugin.daemon import Daemon

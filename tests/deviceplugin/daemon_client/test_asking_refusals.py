@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.deviceplugin.daemon_client import daemon_client as module
-from criproxy.deviceplugin.daemon_client.daemon_client import DaemonClient
+from criproxy.deviceplugin.daemon_client import asking
+from criproxy.deviceplugin.daemon_client.asking import DaemonClient
 from criproxy.errors import CriproxyError
 from tests.deviceplugin.daemon import Daemon
 from tests.deviceplugin.node import Log
@@ -70,7 +70,7 @@ async def test_after_a_restart_of_the_daemon_a_refusal_is_said_again(asked: Aske
 
 async def test_refusals_that_are_remembered_are_bounded(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten first."""
-    monkeypatch.setattr(module, "MOST_REFUSALS", 2)
+    monkeypatch.setattr(asking, "MOST_REFUSALS", 2)
     asked.refuses = {each: f"{each} is none" for each in ("one", "two", "three")}
     await asked.ask("one", "two", "three", "three", "one")
 
