@@ -19,14 +19,7 @@ from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded, below
 from criproxy.deviceplugin.labels import FILE_MODE, feature_file, legal_labels, resource_labels, vgpu_labels
-from criproxy.deviceplugin.nvidia.labels import (
-    LabelError,
-    Machine,
-    VgpuGuest,
-    labels,
-    timestamp_label,
-    undescribed_models,
-)
+from criproxy.deviceplugin.nvidia import labels as nvidia_labels
 from criproxy.deviceplugin.nvidia.options import PREFIX, GfdFlags
 from criproxy.deviceplugin.resources.publisher import Publisher
 from criproxy.deviceplugin.resources.resource_builder import Served
@@ -34,6 +27,7 @@ from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.plugin.published import MOST_LABELS
 from criproxy.errors import reason_of
+from criproxy.host.files import read_text
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log
 from criproxy.process.tasks import wait_at_most
@@ -63,8 +57,8 @@ def node_labels(
     if configuration.plan.nvidia is not None:
         machine, nvidia = _machine(inventory, machine_type), configuration.nvidia
         try:
-            found |= labels(machine, nvidia) | timestamp_label(nvidia.flags.gfd, loaded_s)
-        except LabelError as error:
+            found |= nvidia_labels.labels(machine, nvidia) | nvidia_labels.timestamp_label(nvidia.flags.gfd, loaded_s)
+        except nvidia_labels.LabelError as error:
             problem = str(error)
     others: dict[str, Mapping[str, Offered]] = {}
     for name, resource in served.resources.items():
@@ -79,29 +73,21 @@ def labels_note(configuration: Configuration, inventory: Inventory) -> str:
     """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
     if configuration.plan.nvidia is None:
         return ""
-    described, others = undescribed_models(_machine(inventory, None), configuration.nvidia)
+    described, others = nvidia_labels.undescribed_models(_machine(inventory, None), configuration.nvidia)
     names = ", ".join(others)
     return f"GPUs of several models have the same labels: they describe {described}, but not {names}" if others else ""
 
 
-def _machine(inventory: Inventory, machine_type: str | None) -> Machine:
+def _machine(inventory: Inventory, machine_type: str | None) -> nvidia_labels.Machine:
     # The GPU's PCI configuration shows the host's driver, but only programs with CAP_SYS_ADMIN can read enough of it.
-    guest = VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
-    return Machine(
+    guest = nvidia_labels.VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
+    return nvidia_labels.Machine(
         gpus=inventory.gpus,
         driver_version=inventory.driver_version,
         cuda_version=inventory.cuda_version,
         machine_type=machine_type,
         vgpu=guest,
     )
-
-
-def machine_type(file: Path) -> str | None:
-    """Return the machine's name for itself; None if *file* cannot be read."""
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return None
 
 
 def has_content(file: Path, text: str) -> bool:
@@ -249,7 +235,7 @@ class LabelUpdater:
 
     def _write(self, file: Path | None, loaded: Loaded) -> tuple[bool, str]:
         """Write the file if its text changes; return whether it did, and why NVIDIA's labels are missing; may block."""
-        model = machine_type(below(self.host_root, self._gfd.machine_type_file))
+        model = read_text(below(self.host_root, self._gfd.machine_type_file))
         inventory, served = self.publisher.inventory, self.publisher.served
         found, problem = node_labels(loaded, inventory, served, model, self._loaded_at_s)
         if not problem and not inventory.pending:  # else it is unknown which labels the node should have
@@ -263,7 +249,9 @@ class LabelUpdater:
             write(file, text)
         self._file = file
         if not is_locked_by(file, self._lock):
-            self._unlock()
+            held, self._lock = self._lock, None
+            if held is not None:
+                os.close(held)
             self._lock = lock(file)
         return is_new, f"NVIDIA's cards have no labels: {problem}" if problem else ""
 
@@ -274,18 +262,13 @@ class LabelUpdater:
             return
         try:
             with suppress(OSError):  # raised by the write, whose caller no longer waits
-                await self._patience.wait(str(target), _do_nothing, WRITE_S)
+                await self._patience.wait(str(target), lambda: None, WRITE_S)  # run only if there is none
             file, held = self._file, self._lock
             self._file = self._lock = None
             if file is not None:
                 await self._patience.wait(str(file), partial(remove, file, held), WRITE_S)
         except (OSError, Hangs) as error:
             self.log.warning("the labels of the node cannot be removed", file=str(target), reason=reason_of(error))
-
-    def _unlock(self) -> None:
-        held, self._lock = self._lock, None
-        if held is not None:
-            os.close(held)
 
     @property
     def _gfd(self) -> GfdFlags:
@@ -300,7 +283,3 @@ class LabelUpdater:
         if problem and problem != self.problem:
             self.log.warning("the labels of the node cannot be written", reason=problem)
         self.problem = problem
-
-
-def _do_nothing() -> None:
-    """Wait for the write in progress: `Patience` runs this only if there is none."""

@@ -10,7 +10,7 @@ import pytest
 from criproxy.deviceplugin.cards.card_offers import Configuration
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded
-from criproxy.deviceplugin.label_updater import LabelUpdater, has_content, labels_note, machine_type, node_labels, write
+from criproxy.deviceplugin.label_updater import LabelUpdater, has_content, labels_note, node_labels, write
 from criproxy.deviceplugin.resources.kubelet_state import InUse
 from criproxy.deviceplugin.resources.plugin_manager import PluginManager
 from criproxy.deviceplugin.resources.publisher import Publisher
@@ -204,13 +204,6 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) ->
         write(tmp_path / "missing" / "criproxy", "new=1\n")
 
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_the_machine_may_have_no_name(tmp_path: Path) -> None:
-    """Not all have a DMI."""
-    assert machine_type(tmp_path / "product_name") is None
-    (tmp_path / "product_name").write_text("Big Machine\n")
-    assert machine_type(tmp_path / "product_name") == "Big Machine"
 
 
 async def test_labels_are_reported_although_no_file_is_wanted(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.deviceplugin import metrics as plugin_metrics
 from criproxy.deviceplugin.metrics import Sample
 from criproxy.deviceplugin.server.state import State, Status
-from criproxy.deviceplugin.usage.watcher import Watched
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
@@ -70,7 +69,7 @@ LATE = {
 PLUGIN = Sample(
     status=[Status(resource="nvidia.com/gpu", state=State.STARTING)],
     cards={"nvidia": {True: 1}},
-    watched=Watched(problems={"nvidia": False}),
+    usage_problems={"nvidia": False},
 )
 """A device plugin before anything has happened."""
 SCRAPE_LIMIT_S = 0.010

@@ -5,24 +5,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from criproxy.deviceplugin.cards.inventory import Inventory
-from criproxy.deviceplugin.nvidia.gpus import Platform
 from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.deviceplugin.nvidia.resources import ResourceError, empty_parents
 from criproxy.deviceplugin.nvidia.resources import offers as nvidia_offers
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, card_id
 from criproxy.devices.classes.device_class import DeviceClass
-from criproxy.devices.classes.offers import (
-    PART,
-    Offered,
-    Offers,
-    SelectionError,
-    SharedCards,
-    in_order,
-    share,
-)
+from criproxy.devices.classes.offers import PART, Offered, Offers, SelectionError, SharedCards, in_order, share
 from criproxy.devices.classes.vgpu_profiles import CardSize
-from criproxy.devices.options.plugin_mistakes import MAX_ID
 from criproxy.devices.plugin.enforcement import MPS_ROOT, EnforcementBuilder
 from criproxy.devices.plugin.plan import Advertised, PluginPlan
 
@@ -146,7 +136,7 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: Warnings,
         ResourceError: The cards and the file contradict each other.
     """
     offers = partial(
-        nvidia_offers, inventory.gpus, config, minors=inventory.minors, platform=platform_for(config, inventory)
+        nvidia_offers, inventory.gpus, config, minors=inventory.minors, platform=inventory.platform_for(config)
     )
     entries: Iterable[SharedCards] = config.sharing.entries
     if entries and pins is not None:
@@ -159,16 +149,6 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, warnings: Warnings,
         elif gpu.is_described:  # else it may have some
             warnings.append(f"{gpu.uuid} is offered whole, but programs cannot use it: {NO_MIG_DEVICE}")
     return found
-
-
-def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
-    """Return how cards are found: according to the file, or to the machine."""
-    match config.flags.device_discovery_strategy:
-        case "tegra":
-            return "tegra"
-        case "nvml" if inventory.platform == "tegra":
-            return "nvml"
-    return inventory.platform
 
 
 def class_cards(
@@ -212,10 +192,3 @@ def existing_entries(entries: Iterable[SharedCards], whole: Offers, warnings: Wa
                 yield replace(entry, devices=len(there))
         else:
             yield entry
-
-
-def warn_about_ids(offers: Offers, warnings: Warnings) -> None:
-    """Warn about resources with IDs that are longer than Kubernetes documents."""
-    for resource, cards in offers.items():
-        if long := next((each for each in cards if len(each) > MAX_ID), ""):
-            warnings.append(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

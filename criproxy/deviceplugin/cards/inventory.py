@@ -9,18 +9,10 @@ from pathlib import Path
 from posixpath import split
 from time import monotonic
 
-from criproxy.deviceplugin.cards.nvml_inventory import (
-    MIG_MINORS,
-    NvmlProgram,
-    NvmlState,
-    gpus_of_driver,
-    imex_channels,
-    mig_instances,
-    platform_of,
-    with_places,
-)
+from criproxy.deviceplugin.cards import nvml_inventory
 from criproxy.deviceplugin.cards.vgpu_files import HOST, VgpuFiles
 from criproxy.deviceplugin.nvidia.gpus import Gpu, MigMinors, Platform, mig_minors
+from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.cards import Card, Peers, Stock, Stocks
 from criproxy.devices.classes.device_class import PLACEHOLDER, DeviceClass
@@ -96,6 +88,15 @@ class Inventory:
         """Return the cards of a class."""
         return self.stocks.get(kind.name, Stock())
 
+    def platform_for(self, config: PluginConfig) -> Platform:
+        """Return how NVIDIA's cards are found: according to the file, or to the machine."""
+        match config.flags.device_discovery_strategy:
+            case "tegra":
+                return "tegra"
+            case "nvml" if self.platform == "tegra":
+                return "nvml"
+        return self.platform
+
 
 class Machine:
     """Scans the machine; a driver that hangs delays nothing else, and the cards known before are kept meanwhile.
@@ -112,7 +113,7 @@ class Machine:
         self,
         classes: Iterable[DeviceClass],
         host_root: Path = Path("/"),
-        nvml: NvmlProgram | None = None,
+        nvml: nvml_inventory.NvmlProgram | None = None,
         limits: Limits = Limits(),
         files: VgpuFiles | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class Machine:
         """The result of the last scan."""
         self._host_root = host_root
         self._vgpu_files = files or VgpuFiles(host_root)
-        self._nvml = nvml or NvmlProgram()
+        self._nvml = nvml or nvml_inventory.NvmlProgram()
         self._patience = Patience()
         self._limits = limits
         self._files = DriverFiles(self._patience, limits.drivers_s)
@@ -254,7 +255,7 @@ class Machine:
         self._wake.set()
 
 
-def _problems_of(nvml: NvmlState) -> list[str]:
+def _problems_of(nvml: nvml_inventory.NvmlState) -> list[str]:
     unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in nvml.report.unread.items()]
     return [*unread, nvml.problem] if nvml.problem else unread
 
@@ -265,7 +266,9 @@ def _remaining(stock: Stock, gone: Names) -> Stock:
     return replace(stock, cards=tuple(replace(card, nodes=nodes) for card, nodes in remaining if nodes or card.id))
 
 
-def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, nvml: NvmlState) -> Inventory:
+def _scan_files(
+    classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, nvml: nvml_inventory.NvmlState
+) -> Inventory:
     changed = find_cards(classes, host_root, files)
     stocks = {
         name: replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
@@ -274,15 +277,17 @@ def _scan_files(classes: tuple[DeviceClass, ...], host_root: Path, files: Driver
     if NVIDIA.name not in stocks:
         return Inventory(stocks=stocks)
     report = nvml.report
-    gpus = report.gpus if nvml.is_answered else gpus_of_driver(stocks[NVIDIA.name], host_root, files)
+    gpus = report.gpus if nvml.is_answered else nvml_inventory.gpus_of_driver(stocks[NVIDIA.name], host_root, files)
     return Inventory(
         stocks=stocks,
-        gpus=with_places(gpus, host_root, files),
+        gpus=nvml_inventory.with_places(gpus, host_root, files),
         peers=report.peers,
         lost=report.lost,
-        minors=mig_minors(files.read([host_root / MIG_MINORS])[0]),
-        platform=platform_of(host_root, files, has_nvml=nvml.is_answered or nvml.problem in ("", NOT_YET)),
-        imex_channels=imex_channels(host_root),
+        minors=mig_minors(files.read([host_root / nvml_inventory.MIG_MINORS])[0]),
+        platform=nvml_inventory.platform_of(
+            host_root, files, has_nvml=nvml.is_answered or nvml.problem in ("", NOT_YET)
+        ),
+        imex_channels=nvml_inventory.imex_channels(host_root),
         driver_version=report.driver_version,
         cuda_version=report.cuda_version,
         pending=not nvml.is_answered,
@@ -296,7 +301,7 @@ def names_of_cards(classes: Iterable[DeviceClass], host_root: Path) -> Names:
     for folder, pattern in _patterns(tuple(classes)).items():
         found |= {f"{folder}/{name}" for name in entries(host_root / folder) if pattern.fullmatch(name)}
     found |= {f"{NVIDIA_GPUS}/{name}" for name in entries(host_root / NVIDIA_GPUS)}
-    return frozenset(found.union(mig_instances(host_root)))
+    return frozenset(found.union(nvml_inventory.mig_instances(host_root)))
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
 from itertools import islice
@@ -285,10 +285,7 @@ def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
         raise ConfigError(
             "sharing: devices.plugin.sharing of the policy file also shares NVIDIA's cards; keep one of them"
         )
-    resources = tuple(
-        SharedResource.model_construct(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
-        for each in entries
-    )
+    resources = tuple(SharedResource.model_construct(**asdict(each)) for each in entries)
     only_one = any(each.only_one for each in entries)
     shared = SharedResources(resources=resources, fail_requests_greater_than_one=only_one)
     return config.model_copy(update={"sharing": Sharing(time_slicing=shared)})

@@ -9,13 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from criproxy.errors import CriproxyError
-from criproxy.process.control_client import (
-    LONGEST_ANSWER_BYTES,
-    DaemonRefuses,
-    NoDaemon,
-    no_daemon_errors,
-    result_of,
-)
+from criproxy.process.control_client import LONGEST_ANSWER_BYTES, DaemonRefuses, NoDaemon, no_daemon_errors, result_of
 from criproxy.process.control_protocol import request_of
 from criproxy.process.logger import Log
 from criproxy.process.tasks import in_full

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
-from criproxy.deviceplugin.cards.card_offers import platform_for
 from criproxy.deviceplugin.cards.detected_cards import CardKey, cards_of
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.configuration.configuration import Loaded
@@ -39,12 +38,7 @@ class HealthMonitor:
     """
 
     def __init__(
-        self,
-        health: CardsHealth,
-        events: tuple[str, ...],
-        xids: XidFilter,
-        rescan: Callable[[], None],
-        log: Log,
+        self, health: CardsHealth, events: tuple[str, ...], xids: XidFilter, rescan: Callable[[], None], log: Log
     ) -> None:
         self.health = health
         self.commands = HealthCommands(self._on_verdict, log)
@@ -89,20 +83,15 @@ class HealthMonitor:
         self._inventory = inventory
         self.health.update_cards(cards_of(loaded.plan, inventory), (kind.name for kind in loaded.classes))
         self.commands.run_soon(self.health.unjudged_classes())
-        platform = platform_for(loaded.nvidia, inventory)
-        watched = loaded.plan.nvidia is not None and is_watched(platform) and bool(inventory.driver_version)
+        has_events = loaded.plan.nvidia is not None and is_watched(inventory.platform_for(loaded.nvidia))
+        watched = has_events and bool(inventory.driver_version)
         self.events.use([gpu.uuid for gpu in inventory.gpus] if watched else [])
-        if not watched:
-            self._registered = None
-        self._apply_registered()
+        self._on_registered(self._registered if watched else None)
 
-    def _on_registered(self, found: Registered) -> None:
-        self._registered = found
-        self._apply_registered()
-
-    def _apply_registered(self) -> None:
+    def _on_registered(self, found: Registered | None) -> None:
         """Update the health of cards whose events NVML does not report, or does; an error about a GPU says neither."""
-        if (found := self._registered) is None:
+        self._registered = found
+        if found is None:
             return
         places, changes = places_of(self._inventory.gpus), dict[CardKey, card_health.Change]()
         for key in self.health.of(NVIDIA.name):

@@ -6,7 +6,6 @@ With MPS, it gets the directory with the pipe of NVIDIA's control daemon, and th
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import join, normpath
-from uuid import uuid4
 
 from criproxy.deviceplugin.nvidia.gpus import IMEX_CHANNELS, SHARED_NODES, Gpu, Platform
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig
@@ -77,7 +76,7 @@ class Allocator:
     only_one: bool = False
     """Whether a container can get at most one replica."""
     host: Host = Host()
-    new_uuid: Callable[[], object] = uuid4
+    new_uuid: Callable[[], object]
     """Makes the keys of CDI annotations unique."""
 
     def __post_init__(self) -> None:

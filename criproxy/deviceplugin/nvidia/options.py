@@ -253,7 +253,10 @@ class Resources(Section):
 
 
 class SharedResource(Section):
-    """An entry of ``sharing.*.resources``: each card of one resource is offered *replicas* times."""
+    """An entry of ``sharing.*.resources``: each card of one resource is offered *replicas* times.
+
+    Its fields are among those of `SharedCards`.
+    """
 
     name: ResourceName
     """Includes the domain."""
@@ -317,10 +320,7 @@ class Sharing(Section):
     @property
     def entries(self) -> tuple[SharedCards, ...]:
         """The shared cards."""
-        return tuple(
-            SharedCards(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
-            for each in (self.shared.resources if self.shared else ())
-        )
+        return tuple(SharedCards(**dict(each)) for each in (self.shared.resources if self.shared else ()))
 
     @property
     def only_one(self) -> bool:

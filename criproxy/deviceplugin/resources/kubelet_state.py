@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,44 +61,37 @@ class FolderWatch:
             return False
 
 
+@dataclass(slots=True, repr=False)
 class KubeletInUse:
     """The IDs in use according to the kubelet's podresources API.
 
     Args:
-        socket: The kubelet's socket; None to query nothing.
+        socket: The kubelet's socket; None to query nothing. May be changed; the next query uses the new one.
         log: Gets one line when the kubelet stops answering.
         timeout_s: Limit for an answer.
         connect: Makes a client for a socket.
     """
 
-    def __init__(
-        self,
-        socket: Path | None,
-        log: Log,
-        timeout_s: float = ASK_TIMEOUT_S,
-        connect: Callable[[Path], PodresourcesClient] = PodresourcesClient,
-    ) -> None:
-        self.socket = socket
-        """May be changed; the next query uses the new one."""
-        self._client: PodresourcesClient | None = None
-        self._connect = connect
-        self._log = log
-        self._timeout_s = timeout_s
-        self._has_failed = False
+    socket: Path | None
+    log: Log
+    timeout_s: float = ASK_TIMEOUT_S
+    connect: Callable[[Path], PodresourcesClient] = PodresourcesClient
+    _client: PodresourcesClient | None = None
+    _has_failed: bool = False
 
     async def __call__(self) -> InUse | None:
         """Return the IDs by resource; None if the kubelet gives no answer."""
         if self._client is None or self._client.socket != self.socket:
             await self.close()
-            self._client = self._connect(self.socket) if self.socket else None
+            self._client = self.connect(self.socket) if self.socket else None
         if self._client is None:
             return None
         try:
-            found = await self._client.in_use(self._timeout_s)
+            found = await self._client.in_use(self.timeout_s)
         except PodresourcesError as error:
             if not self._has_failed:
                 text = "the kubelet does not report which devices are in use: devices that no longer exist stay listed"
-                self._log.warning(text, reason=str(error))
+                self.log.warning(text, reason=str(error))
             self._has_failed = True
             return None
         self._has_failed = False

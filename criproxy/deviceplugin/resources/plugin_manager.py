@@ -3,17 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NoReturn
 
 from criproxy.deviceplugin.cards.detected_cards import CardKey
 from criproxy.deviceplugin.resources.kubelet_state import FolderWatch, InUse
-from criproxy.deviceplugin.resources.other_ids import (
-    all_unhealthy,
-    classes_of,
-    under_other_ids,
-    without_cards,
-)
+from criproxy.deviceplugin.resources.other_ids import all_unhealthy, classes_of, under_other_ids, without_cards
 from criproxy.deviceplugin.server import sockets
 from criproxy.deviceplugin.server.plugin import Place, Plugin
 from criproxy.deviceplugin.server.resource import Resource
@@ -26,51 +21,42 @@ AskInUse = Callable[[], Awaitable[InUse | None]]
 """Returns the IDs in use; None if the kubelet does not report them at the moment."""
 
 
+@dataclass(slots=True, repr=False)
 class PluginManager:
     """The device plugins of a node; to be used in the thread of the event loop.
 
     Args:
         place: Where the kubelet is.
-        in_use: Queries the IDs that containers have.
+        ask_in_use: Queries the IDs that containers have.
+        tasks: Run and supervise the parts.
         is_ours: Whether this plugin offered an unpublished resource before it started; its IDs that containers have are
             listed, too.
-        tasks: Run and supervise the parts.
         times: Timeouts and pauses.
         state_changed: Called after each change of a resource's state, such as when the kubelet has accepted it.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        in_use: AskInUse,
-        tasks: Tasks,
-        *,
-        is_ours: Callable[[str], bool] = lambda _: False,
-        times: Times = Times(),  # noqa: B008 (frozen)
-        state_changed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._place = place
-        self._ask_in_use = in_use
-        self._is_ours = is_ours
-        self._tasks = tasks
-        self._times = times
-        self._state_changed = state_changed
-        self._plugins: dict[str, Plugin] = {}
-        self._ending: dict[str, Plugin] = {}
-        self._published: Mapping[str, Resource] = {}
-        self._in_use: InUse = {}
-        """The kubelet's last answer."""
-        self._has_answer = True
-        """Whether the kubelet has answered, or its time to do so is over; before, any card may have other IDs."""
-        self._is_queried = False
-        """Whether the kubelet has been queried since an ID last disappeared."""
-        self.elsewhere: Mapping[CardKey, str] = {}
-        """Cards that containers have, or may have, under IDs that are not published: card to ID and resource."""
-        self._logged: frozenset[CardKey] = frozenset()
-        self._stopped = False
-        self._changed = asyncio.Event()
-        self._directories_changed = asyncio.Event()
-        self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
+    place: Place
+    ask_in_use: AskInUse
+    tasks: Tasks
+    _: KW_ONLY
+    is_ours: Callable[[str], bool] = lambda _: False
+    times: Times = Times()  # noqa: RUF009 (frozen)
+    state_changed: Callable[[], None] = lambda: None
+    elsewhere: Mapping[CardKey, str] = field(default_factory=dict)
+    """Cards that containers have, or may have, under IDs that are not published: card to ID and resource."""
+    _plugins: dict[str, Plugin] = field(default_factory=dict)
+    _ending: dict[str, Plugin] = field(default_factory=dict)
+    _published: Mapping[str, Resource] = field(default_factory=dict)
+    _in_use: InUse = field(default_factory=dict)
+    """The kubelet's last answer."""
+    _has_answer: bool = True
+    """Whether the kubelet has answered, or its time to do so is over; before, any card may have other IDs."""
+    _is_queried: bool = False
+    """Whether the kubelet has been queried since an ID last disappeared."""
+    _logged: frozenset[CardKey] = frozenset()
+    _stopped: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _directories_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def status(self) -> list[Status]:
@@ -79,20 +65,21 @@ class PluginManager:
 
     def start(self) -> None:
         """Start watching directories and IDs in use; plugins start when they are published."""
-        for watch in self._watches:
-            self._tasks.forever("watch the kubelet's directory", watch.run)
-        self._tasks.forever("follow ids in use", self._poll_in_use)
+        for folder in self.place.watched:
+            watch = FolderWatch(folder, self._notify, self.times)
+            self.tasks.forever("watch the kubelet's directory", watch.run)
+        self.tasks.forever("follow ids in use", self._poll_in_use)
 
     async def remove_former_sockets(self) -> None:
         """Remove sockets of resources that a former process offered; to be used before anything is published."""
-        for name in await asyncio.to_thread(sockets.remove_dead, self._place.folder):
-            self._tasks.log.info("a socket that a former process left was removed", socket=name)
+        for name in await asyncio.to_thread(sockets.remove_dead, self.place.folder):
+            self.tasks.log.info("a socket that a former process left was removed", socket=name)
 
     async def learn(self) -> None:
         """Query the IDs in use before anything is published; without an answer, no ID is healthy at first."""
         self._has_answer = False
         if await self._is_kubelet_alive():
-            await self._wait_for_answer(self._times.learn_s)
+            await self._wait_for_answer(self.times.learn_s)
 
     def publish(self, resources: Mapping[str, Resource]) -> None:
         """Offer *resources*, by name, and nothing else.
@@ -109,7 +96,7 @@ class PluginManager:
     def retry(self) -> None:
         """Register plugins again that other plugins may have replaced."""
         for plugin in self._plugins.values():
-            plugin.retry()
+            plugin.registrar.retry()
 
     async def stop(self) -> None:
         """End all plugins: the kubelet marks their devices as unhealthy. Resources published later are not offered."""
@@ -125,10 +112,10 @@ class PluginManager:
             await self._wait_for_first_answer()
         query_again = True
         while True:
-            await asyncio.sleep(self._times.in_use_soon_s)
+            await asyncio.sleep(self.times.in_use_soon_s)
             query_again = query_again or self._changed.is_set()
             self._changed.clear()
-            in_use = await self._ask_in_use()
+            in_use = await self.ask_in_use()
             if self._changed.is_set():
                 query_again = True
                 continue  # the answer may be older than the list
@@ -142,7 +129,7 @@ class PluginManager:
             # The kubelet may have allocated an ID just before it received the list without it; a later answer shows it.
             is_unsettled = bool(self.elsewhere) or any(plugin.held for plugin in self._plugins.values())
             again = query_again or in_use is None or is_unsettled
-            query_again = await wait_at_most(self._times.in_use_s if again else None, self._changed.wait())
+            query_again = await wait_at_most(self.times.in_use_s if again else None, self._changed.wait())
 
     async def _wait_for_first_answer(self) -> None:
         """Wait for a kubelet, and then for a limited time until it reports the IDs in use.
@@ -152,27 +139,27 @@ class PluginManager:
         while not self._has_answer:
             self._directories_changed.clear()
             if not await self._is_kubelet_alive():
-                await wait_at_most(self._times.poll_s, self._directories_changed.wait())
-            elif not await self._wait_for_answer(self._times.first_answer_s):
+                await wait_at_most(self.times.poll_s, self._directories_changed.wait())
+            elif not await self._wait_for_answer(self.times.first_answer_s):
                 self._has_answer = await self._is_kubelet_alive()  # another kubelet gets the full time
         self._list({name: self._gone(name) for name in self._plugins})
 
     async def _is_kubelet_alive(self) -> bool:
-        return await asyncio.to_thread(sockets.is_alive, self._place.kubelet_socket)
+        return await asyncio.to_thread(sockets.is_alive, self.place.kubelet_socket)
 
     async def _wait_for_answer(self, timeout_s: float) -> bool:
         """Whether the kubelet reports the IDs in use within *timeout_s*."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while (in_use := await self._ask_in_use()) is None:  # noqa: ASYNC110 (there is no notification)
-                    await asyncio.sleep(self._times.in_use_soon_s)
+                while (in_use := await self.ask_in_use()) is None:  # noqa: ASYNC110 (there is no notification)
+                    await asyncio.sleep(self.times.in_use_soon_s)
                 self._in_use, self._has_answer = in_use, True
         return self._has_answer
 
     def _apply(self, in_use: InUse) -> None:
         """Of the IDs that are gone, list only those that are *in_use*."""
         held = dict[str, list[Offered]]()
-        for name in self._plugins.keys() | {name for name in in_use if self._is_ours(name)}:
+        for name in self._plugins.keys() | {name for name in in_use if self.is_ours(name)}:
             listed = {each.id: each for each in self._listed(name)}
             known = [
                 listed.get(each) or self._published_device(name, each) or Offered(id=each)
@@ -189,9 +176,9 @@ class PluginManager:
         for (kind, card), holder in self.elsewhere.items():
             if (kind, card) not in self._logged:
                 text = "a card cannot be allocated: a container has it under an ID that is not offered"
-                self._tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
+                self.tasks.log.warning(text, **{"class": kind, "card": card, "in_use": holder})
         for kind, card in sorted(self._logged - self.elsewhere.keys()):
-            self._tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
+            self.tasks.log.info("a card can be allocated again", **{"class": kind, "card": card})
         self._logged = frozenset(self.elsewhere)
 
     def _listed(self, name: str) -> tuple[Offered, ...]:
@@ -253,22 +240,22 @@ class PluginManager:
         self._plugins[name].offer(resource, devices)
 
     def _start(self, resource: Resource) -> None:
-        log, failures = self._tasks.log, self._tasks.failures
-        plugin = Plugin(resource, self._place, log, failures, self._times, self._state_changed)
+        log, failures = self.tasks.log, self.tasks.failures
+        plugin = Plugin(resource, self.place, log, failures, self.times, self.state_changed)
         self._plugins[resource.name] = plugin
         before = self._ending.get(resource.name)
 
         async def run() -> None:
             if before is not None:
-                await before.ended()  # it has the socket
+                await before.ended.wait()  # it has the socket
             await plugin.run()
 
-        self._tasks.forever(f"device plugin of {resource.name}", run)
+        self.tasks.forever(f"device plugin of {resource.name}", run)
 
     def _end(self, name: str) -> None:
         self._ending[name] = plugin = self._plugins.pop(name)
-        self._tasks.spawn(f"end of {name}", self._ended(name, plugin))
-        self._tasks.log.info("the resource is no longer offered", resource=name)
+        self.tasks.spawn(f"end of {name}", self._ended(name, plugin))
+        self.tasks.log.info("the resource is no longer offered", resource=name)
 
     async def _ended(self, name: str, plugin: Plugin) -> None:
         await plugin.end()
@@ -278,7 +265,7 @@ class PluginManager:
     def _notify(self) -> None:
         self._directories_changed.set()
         for plugin in self._plugins.values():
-            plugin.notify()
+            plugin.tracker.notify()
 
 
 def withdrawn(name: str, before: Resource | None) -> Resource:

@@ -23,12 +23,7 @@ class Publisher:
     """
 
     def __init__(
-        self,
-        loaded: Loaded,
-        plugins: PluginManager,
-        unhealthy: Callable[[], Unhealthy],
-        free_cpus: FreeCpus,
-        log: Log,
+        self, loaded: Loaded, plugins: PluginManager, unhealthy: Callable[[], Unhealthy], free_cpus: FreeCpus, log: Log
     ) -> None:
         self.loaded = loaded
         self.inventory = Inventory()

@@ -4,16 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from uuid import uuid4
 
-from criproxy.deviceplugin.cards.card_offers import (
-    Configuration,
-    Pins,
-    Warnings,
-    class_cards,
-    nvidia_cards,
-    platform_for,
-    warn_about_ids,
-)
+from criproxy.deviceplugin.cards.card_offers import Configuration, Pins, Warnings, class_cards, nvidia_cards
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.cards.vgpus import VgpuAllocator, vgpus_of
 from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError, overloaded
@@ -26,6 +19,7 @@ from criproxy.deviceplugin.server.resource import Allocate, Resource, with_healt
 from criproxy.devices.classes.cards import Card, Stock, card_id
 from criproxy.devices.classes.offers import Offered, Offers
 from criproxy.devices.evidence.device_request import chosen, of_class
+from criproxy.devices.options.plugin_mistakes import MAX_ID
 from criproxy.devices.plugin.plan import Advertised
 from criproxy.devices.plugin.preference import Spread
 from criproxy.host.nvml import address_of
@@ -87,7 +81,9 @@ def build_resources(
                 raise ResourceError(str(error), name) from error
             warnings.append(f"{name}: {error}")
             continue
-        warn_about_ids(cards, warnings)
+        for resource, offered in cards.items():
+            if long := next((each for each in offered if len(each) > MAX_ID), ""):  # longer than Kubernetes documents
+                warnings.append(f"{resource}: ids such as {long} have more than {MAX_ID} characters")
     return Served(resources=found, warnings=tuple(dict.fromkeys(warnings)))
 
 
@@ -189,7 +185,7 @@ class _NvidiaBuilder(_Builder):
         flags, profiles = self.config.nvidia.flags, self.config.plan.profiles_of(self.advertised)
         # The files of the driver are not enough: only NVML knows MIG devices.
         needs_nvml = flags.fail_on_init_error or flags.mig_strategy != "none" or any(each.is_mig for each in profiles)
-        if self.inventory.pending and needs_nvml and platform_for(self.config.nvidia, self.inventory) != "tegra":
+        if self.inventory.pending and needs_nvml and self.inventory.platform_for(self.config.nvidia) != "tegra":
             warnings.append("NVIDIA's cards are not offered until NVML has answered: parts of them may be in use")
             return {}
         return _Builder.offers(self, warnings, pins)
@@ -224,10 +220,11 @@ class _NvidiaBuilder(_Builder):
             config=config,
             only_one=only_one,
             host=Host(
-                platform=platform_for(config, self.inventory),
+                platform=self.inventory.platform_for(config),
                 nodes=self.stock.shared,
                 imex_channels=tuple(self._imex_channels()),
             ),
+            new_uuid=uuid4,
         ).allocate
 
     def _imex_channels(self) -> Iterator[str]:

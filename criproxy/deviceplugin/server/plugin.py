@@ -84,16 +84,17 @@ class Plugin:
         self._path: Path | None = None
         """Of the socket; None until its name is known to be short enough."""
         self._short_lives = 0
-        self._tracker = StateTracker(resource.name, log, self._read_files, changed=changed)
-        self._servicer = Servicer(resource, log, failures, times, self._tracker.notify)
-        self._ended = asyncio.Event()
+        self.tracker = StateTracker(resource.name, log, self._read_files, changed=changed)
+        self._servicer = Servicer(resource, log, failures, times, self.tracker.notify)
+        self.ended = asyncio.Event()
+        """Set when the plugin has ended or failed; it has no socket then."""
         kind = CallRegistrar if place.way == "kubelet" else DirectoryRegistrar
-        self._registrar: Registrar = kind(self._servicer, self._tracker, place.kubelet_socket, times)
+        self.registrar: Registrar = kind(self._servicer, self.tracker, place.kubelet_socket, times)
 
     @property
     def status(self) -> Status:
         """The present status."""
-        devices, tracker = self._servicer.resource.devices, self._tracker
+        devices, tracker = self._servicer.resource.devices, self.tracker
         return Status(
             resource=tracker.resource,
             state=tracker.state,
@@ -112,41 +113,29 @@ class Plugin:
         before = self._servicer.resource.options
         self._servicer.update(resource.with_held(held))
         if resource.options != before:
-            self._tracker.notify()
-
-    def notify(self) -> None:
-        """Check for changes in the kubelet's directories."""
-        self._tracker.notify()
-
-    def retry(self) -> None:
-        """Register again immediately if another plugin may have replaced this one."""
-        self._registrar.retry()
+            self.tracker.notify()
 
     async def run(self) -> None:
         """Serve until `end`."""
         backoff = Backoff(self._times.first_pause_s, self._times.longest_pause_s)
-        self._ended.clear()
+        self.ended.clear()
         try:
             while True:
                 await self._serve_once(backoff)
         except Ended:
-            self._tracker.enter(State.ENDED)
+            self.tracker.enter(State.ENDED)
         finally:
-            self._ended.set()
+            self.ended.set()
 
     async def end(self, *, flush: bool = True) -> None:
         """End, with *flush* only after the kubelet has the last list; takes a bounded time in any case."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._times.flush_s if flush else 0):
                 await self._servicer.flushed()
-        self._tracker.end()
+        self.tracker.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
-                await self.ended()
-
-    async def ended(self) -> None:
-        """Wait until the plugin has ended or failed; it has no socket then."""
-        await self._ended.wait()
+                await self.ended.wait()
 
     async def _serve_once(self, backoff: Backoff) -> None:
         """Serve one socket until it is gone; return when another one should be created.
@@ -154,25 +143,25 @@ class Plugin:
         Raises:
             Ended: `end` was called.
         """
-        self._tracker.check()
-        before, started_s = await self._tracker.snapshot(), monotonic()
+        self.tracker.check()
+        before, started_s = await self.tracker.snapshot(), monotonic()
         try:
             await self._serve()
         except SocketVanished:
             pass
         except SocketError as error:
-            self._tracker.enter(State.NO_SOCKET, str(error))
-            await self._tracker.until_changed(before, backoff.pause_s())
+            self.tracker.enter(State.NO_SOCKET, str(error))
+            await self.tracker.until_changed(before, backoff.pause_s())
             return
         # A kubelet that starts removes sockets, and may start often. Other programs that remove them are a problem.
-        after = await self._tracker.snapshot()
+        after = await self.tracker.snapshot()
         is_short = monotonic() - started_s < SHORT_S and after.kubelet == before.kubelet
         self._short_lives = self._short_lives + 1 if is_short else 0
         if not is_short:
             backoff.reset()
         elif self._short_lives > SHORT_LIVES:
-            self._tracker.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
-            await self._tracker.until_changed(after, backoff.pause_s())
+            self.tracker.enter(State.NO_SOCKET, f"{self._path}: is being removed again and again")
+            await self.tracker.until_changed(after, backoff.pause_s())
 
     async def _serve(self) -> None:
         """Serve until the socket is gone.
@@ -181,13 +170,13 @@ class Plugin:
             SocketTrouble: No socket can be created.
             Ended: `end` was called.
         """
-        self._path = path = self._place.folder / sockets.socket_name(self._tracker.resource, self._place.folder)
-        server = Server(path, self._registrar.handlers(path))
+        self._path = path = self._place.folder / sockets.socket_name(self.tracker.resource, self._place.folder)
+        server = Server(path, self.registrar.handlers(path))
         self._servicer.begin()
         await server.start()
         try:
             self._servicer.counts.served += 1
-            await self._registrar.keep(server)
+            await self.registrar.keep(server)
         finally:
             self._servicer.end_streams()
             await server.stop()

@@ -231,10 +231,7 @@ class DirectoryRegistrar(Registrar):
     async def GetInfo(self, _: registry.InfoRequest, context: "Context") -> registry.PluginInfo:
         """Return the type, name and socket of the plugin."""
         return registry.PluginInfo(
-            type="DevicePlugin",
-            name=self.tracker.resource,
-            endpoint=str(self._path),
-            supported_versions=[VERSION],
+            type="DevicePlugin", name=self.tracker.resource, endpoint=str(self._path), supported_versions=[VERSION]
         )
 
     async def NotifyRegistrationStatus(

@@ -1,7 +1,7 @@
 """A resource that is offered to the kubelet, and the messages of the kubelet's API about it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from criproxy.cri import deviceplugin_pb2 as api
 from criproxy.devices.classes.offers import Offered
@@ -99,14 +99,8 @@ def allocate_response(response: Response) -> api.ContainerAllocateResponse:
     """Return the part of the reply to Allocate that is about one container."""
     return api.ContainerAllocateResponse(
         envs=dict(response.envs),
-        mounts=[
-            api.Mount(container_path=each.container_path, host_path=each.host_path, read_only=each.read_only)
-            for each in response.mounts
-        ],
-        devices=[
-            api.DeviceSpec(container_path=each.container_path, host_path=each.host_path, permissions=each.permissions)
-            for each in response.devices
-        ],
+        mounts=[api.Mount(**asdict(each)) for each in response.mounts],
+        devices=[api.DeviceSpec(**each._asdict()) for each in response.devices],
         annotations=dict(response.annotations),
         cdi_devices=[api.CDIDevice(name=name) for name in response.cdi_devices],
     )

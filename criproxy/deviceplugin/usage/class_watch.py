@@ -11,14 +11,8 @@ from criproxy.deviceplugin.usage.processes import Processes
 from criproxy.deviceplugin.usage.quota_incidents import QuotaIncidents
 from criproxy.deviceplugin.usage.quota_judgement import PAUSE_PERIODS
 from criproxy.deviceplugin.usage.quota_verdicts import Over
-from criproxy.devices.usage.values import (
-    ClassUse,
-    Reading,
-    class_use,
-    container_uses,
-    with_card_ids,
-    with_unknown_cards,
-)
+from criproxy.devices.usage import values
+from criproxy.devices.usage.values import ClassUse, Reading
 from criproxy.host.patience import Hangs, Patience
 from criproxy.process.logger import Log
 
@@ -104,20 +98,20 @@ class ClassWatch:
         """Process one reading: update the use, and report what the judge finds."""
         self._log_unknown(reading.unknown_keys)
         if self.source != "nvml":  # NVML lists its cards itself, also before the first inventory
-            reading = with_unknown_cards(reading, self.names)
+            reading = values.with_unknown_cards(reading, self.names)
         if reading.problem:
             self.use = replace(self.use, problem=reading.problem, unread=reading.unread)
             self._publish({**reading.unread, "": reading.problem})
             return
         try:
-            located = await self._with_containers(with_card_ids(reading, self.names))
+            located = await self._with_containers(values.with_card_ids(reading, self.names))
         except Hangs:  # without its seconds, so that the log has it once
             self.fail("finding the containers of the processes in /proc took too long")
             return
         if self.source == "nvml" and self.grants.granted is not None:
             located = with_unlisted(located, self.grants.granted)
-        uses = container_uses(located.kind, located.processes)
-        self.use = class_use(located, self.source, uses)
+        uses = values.container_uses(located.kind, located.processes)
+        self.use = values.class_use(located, self.source, uses)
         if self._is_too_rare(reading.at_s):
             most_s = PAUSE_PERIODS * self.judge.plan.period_s
             self.fail(f"quotas are not checked: readings are more than {most_s:g} s (three periods of the quota) apart")

@@ -34,8 +34,6 @@ _EXITED = (b"Z", b"X", b"x")
 """The states of a thread that has exited."""
 _MOST_BYTES = 16_384
 """Of a file: the one with the cgroups of all hierarchies of v1 is the longest."""
-_OWN_ROOT = Path("/")
-"""Below which /proc is of this process's own PID namespace, for whose PIDs there are pidfds."""
 _CLOCKS_S = 0.05
 """The tolerance between a start in ticks and the clock."""
 
@@ -124,6 +122,8 @@ class Processes:
     """The processes of the machine whose /proc is below *host_root*."""
 
     host_root: Path = Path("/")
+    own_root: Path = Path("/")
+    """The same of this process's own PID namespace, for whose PIDs there are pidfds."""
     _containers: dict[Process, str] = field(default_factory=dict)
     """The containers of the processes of the last reading: a process never leaves its container."""
     _running: dict[int, tuple[Process, str]] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Processes:
 
     def _is_own(self, process: Process) -> bool:
         """Whether the PID means the same process in this process's own PID namespace."""
-        return self.host_root == _OWN_ROOT or _start_ticks(_OWN_ROOT, process.pid) == process.start_ticks
+        return self.host_root == self.own_root or _start_ticks(self.own_root, process.pid) == process.start_ticks
 
     def _forget_exited(self) -> None:
         """Forget the processes that have exited: if a PID is still reported, its files are read again."""

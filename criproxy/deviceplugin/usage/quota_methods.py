@@ -8,7 +8,7 @@ from criproxy.deviceplugin.configuration.configuration import Loaded
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Vgpu
 from criproxy.devices.plugin.enforcement import EnforcementBuilder
 from criproxy.devices.plugin.plan import PluginPlan
-from criproxy.devices.plugin.published import Published
+from criproxy.devices.plugin.published import Advertised, Published
 from criproxy.process.logger import Log
 from criproxy.process.tasks import wait_at_most
 
@@ -52,10 +52,9 @@ def notes(plan: PluginPlan, makers_of: Callable[[str], EnforcementBuilder], exis
         then = "its pods are not admitted" if refuses else "ifMissing: next continues without it"
         for method, reason in missing_methods(plan, profile, makers_of(profile.resource), exists).items():
             yield f"profile {profile.name}: {reason}" + ("" if method == "watch" else f": {then}")
-    programs: Mapping[str, str] = {each.kind: each.command[0] for each in plan.usage if each.command}
-    for kind, program in programs.items():
-        if not exists(program):
-            yield f"usage of the class {kind}: {program} does not exist on this node: its quotas are not checked"
+    for each in plan.usage:
+        if each.command and not exists(program := each.command[0]):
+            yield f"usage of the class {each.kind}: {program} does not exist on this node: its quotas are not checked"
 
 
 @dataclass(slots=True, repr=False)
@@ -93,19 +92,12 @@ class Methods:
 
     def told(self, report: Published) -> Published:
         """The *report* with the methods of each profile."""
-        return replace(
-            report,
-            resources=tuple(
-                replace(
-                    each,
-                    enforce=self._profiles[each.name].enforce,
-                    not_enforced=self._missing.get(each.name, {}),
-                )
-                if each.profile and each.name in self._profiles
-                else each
-                for each in report.resources
-            ),
-        )
+        return replace(report, resources=tuple(map(self._with_methods, report.resources)))
+
+    def _with_methods(self, resource: Advertised) -> Advertised:
+        if not resource.profile or (profile := self._profiles.get(resource.name)) is None:
+            return resource
+        return replace(resource, enforce=profile.enforce, not_enforced=self._missing.get(resource.name, {}))
 
     def _look(self, loaded: Loaded) -> Missing:
         plan, makers = loaded.plan, loaded.makers
@@ -117,11 +109,10 @@ class Methods:
         before, self._missing = self._missing, missing
         for resource, reasons in missing.items():
             profile = self._profiles.get(resource)
-            if profile is not None and profile.when_missing == "next":
-                for method in (
-                    each for each, reason in reasons.items() if before.get(resource, {}).get(each) != reason
-                ):
+            for method, reason in reasons.items():
+                is_news = before.get(resource, {}).get(method) != reason
+                if is_news and profile is not None and profile.when_missing == "next":
                     text = "a profile continues without one of its enforcement methods (ifMissing: next)"
-                    self.log.warning(text, profile=profile.name, method=method, reason=reasons[method])
+                    self.log.warning(text, profile=profile.name, method=method, reason=reason)
         if missing != before:
             self.changed()

@@ -31,7 +31,7 @@ OWN, SHARED = "/vgpu/GPU-a_gpu-8g_0", "/lock"
 
 def sweep(folder: Path) -> None:
     """Remove all former directories in *folder*, as far as they can be removed."""
-    while _remove_piece(folder).more:
+    while _remove_piece(folder)[0]:
         pass
 
 

@@ -99,7 +99,7 @@ def test_a_process_without_its_first_thread_is_killed(tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("pid", [-1, 0, 1, os.getpid()])
+@pytest.mark.parametrize("pid", [-1, 0, 1, pytest.param(os.getpid(), id="own")])
 def test_neither_groups_nor_init_nor_criproxy_are_killed(tmp_path: Path, pid: int) -> None:
     """Whatever a backend says."""
     put_process(tmp_path, pid, "web", 100)
