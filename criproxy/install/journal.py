@@ -9,21 +9,7 @@ from typing import Any
 from criproxy.errors import CriproxyError
 from criproxy.install import paths
 from criproxy.install.host import Attributes, Host
-from criproxy.install.steps import (
-    KUBELET,
-    PARTS,
-    PROGRAM,
-    RELEASE,
-    RELOAD,
-    RESTART,
-    START,
-    STOP,
-    Check,
-    File,
-    Folder,
-    Run,
-    Step,
-)
+from criproxy.install.steps import KUBELET, PARTS, PROGRAM, START, Check, File, Folder, Run, Step
 
 _VERSION = 2
 
@@ -52,7 +38,7 @@ class Journal:
             changes = [step for step in reversed(steps) if not isinstance(step, Run) and step.part == part]
             runs = [step for step in steps if isinstance(step, Run) and step.part == part and step.undo_command]
             unique = {run.undo_command: run for run in runs}
-            first = [run for command, run in unique.items() if command == RELOAD or command[:2] == RELEASE]
+            first = [run for command, run in unique.items() if command == paths.RELOAD or command[:2] == paths.RELEASE]
             ordered += [*changes, *first, *(run for run in unique.values() if run not in first)]
         return ordered
 
@@ -73,9 +59,11 @@ class Journal:
         Only, criproxy is not released again, nor restarted if it was stopped.
         """
         runs = [step for step in self.steps if isinstance(step, Run)]
-        is_stopped = any(run.undo_command == STOP for run in runs)
+        is_stopped = any(run.undo_command == paths.STOP for run in runs)
         unwanted = (
-            run for run in runs if run.undo_command[:2] == RELEASE or (is_stopped and run.undo_command == RESTART)
+            run
+            for run in runs
+            if run.undo_command[:2] == paths.RELEASE or (is_stopped and run.undo_command == paths.RESTART)
         )
         return replace(self, completed=0).without(*unwanted)
 
@@ -148,6 +136,8 @@ def _of_entry(entry: Mapping[str, Any], begun: set[str]) -> Iterator[Step]:
         yield Folder(path, step.get("source", ""), PROGRAM, existed, folders)
     elif step["kind"] == "Run" and (not step["undo_if"] or step["undo_if"] in begun):
         for command in map(tuple, step["undo"]):
-            parts = (PROGRAM, KUBELET) if command == RELOAD else (PROGRAM,) if command == RESTART else (START,)
-            parts = (KUBELET,) if command[1] == "restart" and command != RESTART else parts
+            parts = (
+                (PROGRAM, KUBELET) if command == paths.RELOAD else (PROGRAM,) if command == paths.RESTART else (START,)
+            )
+            parts = (KUBELET,) if command[1] == "restart" and command != paths.RESTART else parts
             yield from (Run(step["what"], part, undo_command=command) for part in parts)

@@ -7,20 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from criproxy.errors import CriproxyError
-from criproxy.install import paths
+from criproxy.install import paths, texts
 from criproxy.install.host import Host
-from criproxy.install.texts import (
-    ENDPOINT_KEY,
-    FLAG,
-    CannotEdit,
-    Service,
-    command_words,
-    environment_of,
-    flag,
-    flags,
-    mapping,
-    service_of,
-)
+from criproxy.install.texts import ENDPOINT_KEY, FLAG, CannotEdit
 
 
 class NodeKind(StrEnum):
@@ -61,9 +50,9 @@ class Kubelet:
         """Whether it is a part of another program, with a configuration file of that program."""
         return self.kind in (NodeKind.K3S, NodeKind.RKE2)
 
-    def with_texts(self, texts: Mapping[str, str | None]) -> "Kubelet":
+    def with_texts(self, changed: Mapping[str, str | None]) -> "Kubelet":
         """Return it as it is when files have other texts; None: a file does not exist."""
-        return replace(self, host=replace(self.host, overlay={**self.host.overlay, **texts}))
+        return replace(self, host=replace(self.host, overlay={**self.host.overlay, **changed}))
 
     @cached_property
     def unit_files(self) -> list[str]:
@@ -75,13 +64,13 @@ class Kubelet:
         return [*units[:1], *(by_name[name] for name in sorted(by_name))]
 
     @cached_property
-    def service(self) -> Service:
+    def service(self) -> texts.Service:
         """What these files say."""
-        return service_of(self.unit, [self.host.read(path) or "" for path in self.unit_files])
+        return texts.service_of(self.unit, [self.host.read(path) or "" for path in self.unit_files])
 
     def environment(self, file: str) -> dict[str, str]:
         """Return the variables in an environment file; none if it is missing."""
-        return environment_of(self.host.read(file) or "")
+        return texts.environment_of(self.host.read(file) or "")
 
     @cached_property
     def _variables(self) -> dict[str, str]:
@@ -93,7 +82,7 @@ class Kubelet:
     @cached_property
     def words(self) -> list[str]:
         """The command line of the unit."""
-        return command_words(self.service.exec_start, self._variables)
+        return texts.command_words(self.service.exec_start, self._variables)
 
     @cached_property
     def configs(self) -> list[str]:
@@ -101,8 +90,8 @@ class Kubelet:
         if not self.unit:
             return [path for path in self._files(_DEFAULT_CONFIG, _DEFAULT_CONFIG_DIR) if self.host.exists(path)]
         if not self.is_embedded:
-            return self._files(flag(self.words, "config"), flag(self.words, "config-dir"))
-        named = flag(self.words, "config") or self._variables.get(f"{self.kind.upper()}_CONFIG_FILE")
+            return self._files(texts.flag(self.words, "config"), texts.flag(self.words, "config-dir"))
+        named = texts.flag(self.words, "config") or self._variables.get(f"{self.kind.upper()}_CONFIG_FILE")
         main = named or f"/etc/rancher/{self.kind}/config.yaml"
         return [main, *(path for path in self.host.entries(f"{main}.d") if path.endswith((".yaml", ".yml")))]
 
@@ -113,7 +102,7 @@ class Kubelet:
             return []
         data = self.own_value("data-dir") or self._variables.get(f"{self.kind.upper()}_DATA_DIR")
         words, folder = self.kubelet_words, f"{data or f'/var/lib/rancher/{self.kind}'}/agent/etc/kubelet.conf.d"
-        files = self._files(flag(words, "config"), flag(words, "config-dir"))
+        files = self._files(texts.flag(words, "config"), texts.flag(words, "config-dir"))
         return [*dict.fromkeys((*files, *self._files(None, folder)))]
 
     def _files(self, file: str | None, folder: str | None) -> list[str]:
@@ -125,7 +114,7 @@ class Kubelet:
         """The flags of the kubelet, also of one within k3s or RKE2, which pass on arguments with or without dashes."""
         if not self.is_embedded:
             return self.words
-        arguments = flags(self.words, "kubelet-arg")
+        arguments = texts.flags(self.words, "kubelet-arg")
         if not arguments:
             for data in map(self.data, self.configs):
                 arguments = _listed(data["kubelet-arg"]) if "kubelet-arg" in data else arguments
@@ -134,12 +123,12 @@ class Kubelet:
 
     def value(self, flag_name: str, key: str) -> str | None:
         """Return the kubelet's setting: the flag, else the last configuration file that has it; None without both."""
-        given = flag(self.kubelet_words, flag_name)
+        given = texts.flag(self.kubelet_words, flag_name)
         return self._last(self._kubelet_files, key) if given is None else given
 
     def values(self, flag_name: str, key: str) -> dict[str, str]:
         """Return the kubelet's setting with named parts: the flag, such as ``cpu=1,memory=1Gi``, else all files'."""
-        given = flag(self.kubelet_words, flag_name)
+        given = texts.flag(self.kubelet_words, flag_name)
         if given is not None:
             return {name: value for name, _, value in (part.partition("=") for part in given.split(","))}
         settings = [self.data(path).get(key) for path in self._kubelet_files]
@@ -148,7 +137,7 @@ class Kubelet:
 
     def own_value(self, name: str) -> str | None:
         """Return the option *name* of k3s or RKE2 itself."""
-        return flag(self.words, name) or self._last(self.configs, name)
+        return texts.flag(self.words, name) or self._last(self.configs, name)
 
     def _last(self, files: Sequence[str], key: str) -> str | None:
         values = [self.data(path).get(key) for path in reversed(files)]
@@ -163,7 +152,7 @@ class Kubelet:
         """The kubelet's runtime endpoint; empty if it uses a default."""
         named = self.value(FLAG, ENDPOINT_KEY) or ""
         if self.is_embedded and not paths.is_ours(named):  # k3s itself writes a file with its own socket
-            return flag(self.kubelet_words, FLAG) or self.own_value(FLAG) or ""
+            return texts.flag(self.kubelet_words, FLAG) or self.own_value(FLAG) or ""
         return named
 
     @cached_property
@@ -175,22 +164,22 @@ class Kubelet:
     def data(self, path: str) -> dict[str, Any]:
         """Return what a YAML file says; nothing if it is missing, or one of those that are `unread`."""
         try:
-            return mapping(self.host.read(path) or "")
+            return texts.mapping(self.host.read(path) or "")
         except CannotEdit:
             return {}
 
     @property
     def unread(self) -> Iterator[str]:
         """The configuration files that may say something about the kubelet, but cannot be read: path and reason."""
-        for file in dict.fromkeys(flag(words, "config") for words in (self.words, self.kubelet_words)):
+        for file in dict.fromkeys(texts.flag(words, "config") for words in (self.words, self.kubelet_words)):
             if file and self.host.read(file) is None:
                 yield f"{file}: there is no such file"
-        folder = flag(self.kubelet_words, "config-dir")
+        folder = texts.flag(self.kubelet_words, "config-dir")
         if folder and not self.host.path(folder).is_dir():
             yield f"{folder}: there is no such directory"
         for path in (*self.configs, *self.embedded_configs):
             try:
-                mapping(self.host.read(path) or "")
+                texts.mapping(self.host.read(path) or "")
             except CannotEdit as error:
                 yield f"{path}: {error}"
 
@@ -224,8 +213,8 @@ def read_kubelet(host: Host) -> Kubelet:
 
 def unit_text(host: Host, unit: str) -> str | None:
     """Return the text of a unit file, from the first directory that has it."""
-    texts = (host.read(f"{folder}/{unit}") for folder in paths.UNIT_FOLDERS)
-    return next((text for text in texts if text is not None), None)
+    found = (host.read(f"{folder}/{unit}") for folder in paths.UNIT_FOLDERS)
+    return next((text for text in found if text is not None), None)
 
 
 def _kubelet(host: Host, unit: str, kind: NodeKind | None) -> Kubelet:

@@ -3,21 +3,10 @@
 from collections.abc import Container, Iterator
 from dataclasses import replace
 
-from criproxy.install import paths
+from criproxy.install import paths, texts
 from criproxy.install.kubelet import Kubelet
 from criproxy.install.steps import KUBELET, File
-from criproxy.install.texts import (
-    ENDPOINT_KEY,
-    FLAG,
-    CannotEdit,
-    command_with_flag,
-    environment_of,
-    flag,
-    flags,
-    mapping,
-    with_flag,
-    with_key,
-)
+from criproxy.install.texts import ENDPOINT_KEY, FLAG, CannotEdit
 
 _EXTRA = "KUBELET_EXTRA_ARGS"
 _CALLS_US, _CALLS_RUNTIME = "the kubelet calls criproxy", "the kubelet calls the runtime"
@@ -65,7 +54,7 @@ def _file_in_k3s(kubelet: Kubelet) -> str:
 
 def _in_k3s(kubelet: Kubelet, socket: str) -> File:
     path, main = _file_in_k3s(kubelet), kubelet.configs[0]
-    if flags(kubelet.words, "kubelet-arg"):
+    if texts.flags(kubelet.words, "kubelet-arg"):
         raise CannotEdit(
             f"{kubelet.unit} has --kubelet-arg on its command line, which replaces kubelet-arg in all files: move the "
             f"arguments to {main}"
@@ -84,17 +73,17 @@ def _by_file(kubelet: Kubelet, endpoint: str) -> Iterator[File]:
         yield _in_environment(kubelet, (setting or of_users)[-1], _EXTRA, endpoint)
     for path in environment_files:
         for name, value in kubelet.environment(path).items():
-            if flag(value.split(), FLAG) is not None:
+            if texts.flag(value.split(), FLAG) is not None:
                 yield _in_environment(kubelet, path, name, endpoint)
     having = [path for path in kubelet.configs if ENDPOINT_KEY in kubelet.data(path)]
-    if having and flag(kubelet.words, FLAG) is None:  # kubelets before 1.27 do not know the key
+    if having and texts.flag(kubelet.words, FLAG) is None:  # kubelets before 1.27 do not know the key
         yield from _in_configuration(kubelet, having[-1], endpoint)
     yield _in_command(kubelet, endpoint)
 
 
 def _in_environment(kubelet: Kubelet, path: str, variable: str, endpoint: str) -> File:
     try:
-        text = with_flag(kubelet.host.read(path) or "", variable, FLAG, endpoint)
+        text = texts.with_flag(kubelet.host.read(path) or "", variable, FLAG, endpoint)
     except CannotEdit as error:
         raise CannotEdit(f"{path}: {error}: add --{FLAG}={endpoint} by hand") from error
     return File(path, text, _CALLS_US, KUBELET, f"{variable} --{FLAG}")
@@ -102,7 +91,7 @@ def _in_environment(kubelet: Kubelet, path: str, variable: str, endpoint: str) -
 
 def _in_configuration(kubelet: Kubelet, path: str, endpoint: str) -> Iterator[File]:
     try:
-        text = with_key(kubelet.host.read(path) or "", ENDPOINT_KEY, endpoint)
+        text = texts.with_key(kubelet.host.read(path) or "", ENDPOINT_KEY, endpoint)
     except CannotEdit:
         return  # such as JSON; the flag overrides it
     yield File(path, text, _CALLS_US, KUBELET, ENDPOINT_KEY)
@@ -111,7 +100,7 @@ def _in_configuration(kubelet: Kubelet, path: str, endpoint: str) -> Iterator[Fi
 def _in_command(kubelet: Kubelet, endpoint: str) -> File:
     if not kubelet.service.exec_start:
         raise CannotEdit(f"{kubelet.unit} has no ExecStart: name the kind of node with --node-kind")
-    command = command_with_flag(kubelet.service.exec_start, FLAG, endpoint)
+    command = texts.command_with_flag(kubelet.service.exec_start, FLAG, endpoint)
     return File(drop_in_path(kubelet, paths.COMMAND_DROP_IN), _COMMAND.format(command), _CALLS_US, KUBELET)
 
 
@@ -139,9 +128,9 @@ def _to_runtime(kubelet: Kubelet, runtime: str) -> Iterator[File]:
     for path in kubelet.service.environment_files:
         before = after = kubelet.host.read(path) or ""
         setting = ""
-        for variable, value in environment_of(before).items():
-            if paths.is_ours(flag(value.split(), FLAG) or ""):
-                after, setting = with_flag(after, variable, FLAG, None), f"{variable} --{FLAG}"
+        for variable, value in texts.environment_of(before).items():
+            if paths.is_ours(texts.flag(value.split(), FLAG) or ""):
+                after, setting = texts.with_flag(after, variable, FLAG, None), f"{variable} --{FLAG}"
         if after != before:
             yield File(path, after, _CALLS_RUNTIME, KUBELET, setting)
     for path in (*kubelet.configs, *kubelet.embedded_configs):
@@ -159,12 +148,12 @@ def _without_key(kubelet: Kubelet, path: str, runtime: str) -> File:
     """
     text, value = kubelet.host.read(path) or "", None if kubelet.is_embedded else f"unix://{runtime}"
     try:
-        change = File(path, with_key(text, ENDPOINT_KEY, value), _CALLS_RUNTIME, KUBELET, ENDPOINT_KEY)
+        change = File(path, texts.with_key(text, ENDPOINT_KEY, value), _CALLS_RUNTIME, KUBELET, ENDPOINT_KEY)
     except CannotEdit as error:
         raise CannotEdit(f"{path}: {error}: remove the kubelet's endpoint from it by hand") from error
     folder, _, name = path.rpartition("/")
     has_others = any(other != path and other.startswith(f"{folder}/") for other in kubelet.embedded_configs)
-    if name == "99-criproxy.conf" and has_others and mapping(change.text or "").keys() <= _HEADER:
+    if name == "99-criproxy.conf" and has_others and texts.mapping(change.text or "").keys() <= _HEADER:
         return replace(change, text=None)
     return change
 
@@ -177,6 +166,6 @@ def _without_lines(kubelet: Kubelet, path: str) -> Iterator[File]:
     if path == _file_in_k3s(kubelet):
         yield from [File(path, None, _CALLS_RUNTIME, KUBELET)] * bool(ours)
     elif ours:
-        if any(value is None for value in mapping(rest).values()):
+        if any(value is None for value in texts.mapping(rest).values()):
             raise CannotEdit(f"{path}: remove this line by hand, and its key if nothing is left: {ours[0].strip()}")
         yield File(path, rest, _CALLS_RUNTIME, KUBELET)

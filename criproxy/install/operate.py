@@ -14,18 +14,9 @@ from criproxy.install import kubelet_files, paths
 from criproxy.install.host import CommandFailed, Host, former
 from criproxy.install.journal import Journal, load, save
 from criproxy.install.kubelet import Kubelet, NodeKind, find_kubelet
-from criproxy.install.plan import (
-    Plan,
-    Request,
-    active_units,
-    configured_runtime,
-    release,
-    runtime_of,
-    stop_controls,
-    unit_texts,
-)
+from criproxy.install.plan import Plan, Request, active_units, configured_runtime, runtime_of, stop_controls, unit_texts
 from criproxy.install.policy import policy_notes, wrong_policy
-from criproxy.install.steps import KUBELET, PROGRAM, RELOAD, START, STOP, Check, Command, File, Folder, Run, Step
+from criproxy.install.steps import KUBELET, PROGRAM, START, Check, File, Folder, Run, Step
 from criproxy.install.texts import CannotEdit
 from criproxy.install.verification import Checks
 
@@ -67,7 +58,7 @@ class Operator:
             self._recover()
             plan = self._planned(request)
             if steps := [*plan.steps()]:
-                self._take(plan.kubelet, steps)
+                self._take(plan, steps)
                 is_changed = any(not isinstance(step, Check) for step in steps)
                 self.report(f"{'' if is_changed else 'Nothing to do: '}{_installed(request)}.")
 
@@ -116,13 +107,13 @@ class Operator:
         runs = list[Run]()
         if changes or (by_hand and active_units(self.host)):
             restart = ("systemctl", "restart", kubelet.unit)
-            runs += [Run("let systemd read the kubelet's unit", KUBELET, undo_command=RELOAD)]
+            runs += [Run("let systemd read the kubelet's unit", KUBELET, undo_command=paths.RELOAD)]
             runs += [Run("restart the kubelet", KUBELET, undo_command=restart)]
-            runs += [Run("stop criproxy", START, undo_command=STOP)] if unit_texts(self.host) else []
+            runs += [Run("stop criproxy", START, undo_command=paths.STOP)] if unit_texts(self.host) else []
         if self.host.exists(paths.CONTROLS_STATE_DIR) and paths.CONTROLS in unit_texts(self.host):
             runs += stop_controls()
         if any(change.part == PROGRAM for change in changes):
-            runs += [Run("let systemd forget the units", PROGRAM, undo_command=RELOAD)]
+            runs += [Run("let systemd forget the units", PROGRAM, undo_command=paths.RELOAD)]
         inverse = [change.inverse(self.host) for change in reversed(changes)]
         return replace(journal, steps=(*journal.steps, *runs, *inverse)).for_removal(), changes
 
@@ -142,9 +133,10 @@ class Operator:
             if isinstance(step, Folder) and step.source:
                 self.host.remove_tree(former(step.path))
 
-    def _take(self, kubelet: Kubelet, steps: Sequence[Step]) -> None:
+    def _take(self, plan: Plan, steps: Sequence[Step]) -> None:
         """Take all *steps*; if one fails, take back those that were begun."""
-        journal, checks, since_s = load(self.host), Checks(self.host, self.timeout_s, kubelet), time.time()
+        journal, since_s = load(self.host), time.time()
+        checks = Checks(self.host, self.timeout_s, plan.kubelet, plan.request.read_node)
         try:
             for planned in steps:
                 step = planned.begun(self.host) if isinstance(planned, File | Folder) else planned
@@ -231,8 +223,8 @@ class Operator:
         for number, title in enumerate(titles, 1):
             self.report(f"{number:3}. {title}")
 
-    def _release_command(self) -> Command:
-        return release(runtime_of(find_kubelet(self.host, self.kind)))
+    def _release_command(self) -> paths.Command:
+        return paths.release(runtime_of(find_kubelet(self.host, self.kind)))
 
     def _release(self, *, force: bool) -> None:
         """Unpin all containers.

@@ -1,4 +1,4 @@
-"""The files, sockets and units that an installation uses, and those that this program has with it.
+"""The files, sockets, units and commands that an installation uses, and what this program has with it.
 
 Paths are those of the node.
 """
@@ -60,6 +60,14 @@ CONTROLS_STATE_DIR = "/var/lib/criproxy-controls"
 OPTIONAL_UNITS = ("criproxy-image.socket", "criproxy-device-plugin.service", CONTROLS)
 ACTIVE = ("criproxy.socket", "criproxy.service")
 """The units that an installation enables and starts."""
+Command = tuple[str, ...]
+RELOAD: Command = ("systemctl", "daemon-reload")
+RESTART: Command = ("systemctl", "restart", "criproxy.service")
+STOP: Command = ("systemctl", "disable", "--now", *ACTIVE)
+STOP_CONTROLS: Command = ("systemctl", "disable", "--now", CONTROLS)
+PUT_BACK: Command = (PROGRAM, "controls", "--put-back")
+RELEASE: Command = (PROGRAM, "release")
+"""How the command begins that unpins all containers."""
 CRIO_DROP_IN = f"{UNIT_FOLDER}/criproxy.socket.d/crio.conf"
 CRIO_DROP_IN_TEXT = f"""# The kubelet recognises CRI-O by the end of this path.
 [Socket]
@@ -87,6 +95,11 @@ def socket_of(endpoint: str) -> str:
     """Return the path in *endpoint*, with /run for /var/run, which is a link to it."""
     path = endpoint.removeprefix("unix://").removeprefix("unix:")
     return path.removeprefix("/var") if path.startswith("/var/run/") else path
+
+
+def release(runtime: str) -> Command:
+    """Return the command that unpins all containers."""
+    return (*RELEASE, "--runtime-endpoint", f"unix://{runtime}")
 
 
 def is_ours(endpoint: str) -> bool:

@@ -14,24 +14,9 @@ from criproxy.install.journal import Journal
 from criproxy.install.kubelet import Kubelet, unit_text
 from criproxy.install.kubelet_cpus import NONE, managers
 from criproxy.install.runtime import NriOfRuntime
-from criproxy.install.steps import (
-    KUBELET,
-    PROGRAM,
-    PUT_BACK,
-    RELEASE,
-    RELOAD,
-    RESTART,
-    START,
-    STOP,
-    STOP_CONTROLS,
-    Check,
-    Command,
-    File,
-    Folder,
-    Run,
-    Step,
-)
+from criproxy.install.steps import KUBELET, PROGRAM, START, Check, File, Folder, Run, Step
 from criproxy.install.texts import CannotEdit, environment_of, flag, split, with_flag
+from criproxy.install.verification import ReadNode
 from criproxy.process.http.address import Address
 
 _RIVAL = re.compile(
@@ -58,7 +43,7 @@ class Request:
     policy: str | None = None
     """The policy file's content; None: the node's file stays, or gets the default."""
     kubeconfig: str = ""
-    """A file with which the node's state can be read."""
+    """The file with which `read_node` asks; empty: nobody asks whether the node is Ready."""
     http: str | None = None
     """Where criproxy serves its page and metrics; empty: nowhere, if an installation has set it; None: as it is."""
     page_token: str = ""
@@ -70,6 +55,7 @@ class Request:
     """Whether `criproxy controls` runs even if the policy file has no classes."""
     nri: bool = False
     """Whether criproxy is to be a plugin of the runtime, and the kubelet calls that."""
+    read_node: ReadNode | None = None
 
 
 def option(host: Host, name: str) -> str | None:
@@ -112,13 +98,8 @@ def active_units(host: Host, units: Sequence[str] = paths.ACTIVE) -> list[str]:
 
 def stop_controls() -> Iterator[Run]:
     """Yield steps that, taken back, stop what applies classes outside of CRI, and put back what it has changed."""
-    yield Run("stop what applies classes outside of CRI", START, undo_command=STOP_CONTROLS)
-    yield Run("put back what classes have set", START, undo_command=PUT_BACK)
-
-
-def release(runtime: str) -> Command:
-    """Return the command that unpins all containers."""
-    return (*RELEASE, "--runtime-endpoint", f"unix://{runtime}")
+    yield Run("stop what applies classes outside of CRI", START, undo_command=paths.STOP_CONTROLS)
+    yield Run("put back what classes have set", START, undo_command=paths.PUT_BACK)
 
 
 @dataclass(frozen=True)
@@ -256,7 +237,7 @@ class Plan:
         yield from program
         yield from (*units, *settings)
         if units:
-            yield Run("let systemd read the units", PROGRAM, RELOAD, RELOAD)
+            yield Run("let systemd read the units", PROGRAM, paths.RELOAD, paths.RELOAD)
         if self.request.nri:
             yield from (*self._kubelet(), *self._runtime_nri())
         works = Check("version", self.socket)
@@ -265,15 +246,15 @@ class Plan:
         if not self.is_active:
             yield from (Folder(paths.STATE_DIR), Folder(paths.RUN_DIR))
             start = ("systemctl", "enable", "--now", *paths.ACTIVE)
-            yield Run("stop criproxy", START, undo_command=STOP)
-            yield Run("start criproxy", START, start, release(self.runtime))
+            yield Run("stop criproxy", START, undo_command=paths.STOP)
+            yield Run("start criproxy", START, start, paths.release(self.runtime))
             yield works
             if self.host.exists(f"{paths.STATE_DIR}/criproxy.db"):
                 undo = (paths.PROGRAM, "release", "--undo")
                 yield Run("place containers, if criproxy was released", START, undo)
         else:
             if is_changed := program or units or any(step.path == paths.DEFAULTS for step in settings):
-                yield Run("restart criproxy", PROGRAM, RESTART, RESTART)
+                yield Run("restart criproxy", PROGRAM, paths.RESTART, paths.RESTART)
             if is_changed or self.request.nri:  # no file shows whether the runtime asks a plugin
                 yield works
         yield from self._controls(is_new=bool(program or units))
@@ -373,7 +354,7 @@ class Plan:
             changes = [*kubelet_files.drop_in(self.kubelet), *endpoint]
         yield from changes
         if any(change.path.startswith(kubelet_files.drop_in_path(self.kubelet, "")) for change in changes):
-            yield Run("let systemd read the kubelet's unit", KUBELET, RELOAD, RELOAD)
+            yield Run("let systemd read the kubelet's unit", KUBELET, paths.RELOAD, paths.RELOAD)
         if endpoint:
             yield Run("restart the kubelet", KUBELET, restart, restart)
             if not nri:

@@ -2,21 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from criproxy.install import paths
 from criproxy.install.host import Attributes, Host
+from criproxy.install.paths import Command
 from criproxy.install.texts import with_former
 
-Command = tuple[str, ...]
 KUBELET, START, PROGRAM = PARTS = ("kubelet", "start", "program")
 """The parts of an installation, as they are taken back: the kubelet's files, criproxy's start with what the runtime
 needs for it, and criproxy's own files."""
-RELOAD: Command = ("systemctl", "daemon-reload")
-RESTART: Command = ("systemctl", "restart", "criproxy.service")
-STOP: Command = ("systemctl", "disable", "--now", *paths.ACTIVE)
-RELEASE: Command = (paths.PROGRAM, "release")
-"""How the command begins that unpins all containers."""
-STOP_CONTROLS: Command = ("systemctl", "disable", "--now", paths.CONTROLS)
-PUT_BACK: Command = (paths.PROGRAM, "controls", "--put-back")
 
 
 @dataclass(frozen=True, slots=True)

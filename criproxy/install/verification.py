@@ -1,28 +1,20 @@
 """Whether an installation works: calls through the socket, calls of the kubelet, and the node's state."""
 
 import asyncio
-import base64
 import json
-import ssl
-import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from http.client import HTTPException
-from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
-
-import yaml
 
 from criproxy.errors import CriproxyError, reason_of
 from criproxy.install.host import Host
 from criproxy.install.kubelet import Kubelet
 from criproxy.install.steps import Check
 
-_PAUSE_S, _TIMEOUT_S = 1.0, 10.0
+ReadNode = Callable[[str], dict[str, Any] | None]
+"""Returns the Node object with a name, None if there is none; raises CriproxyError if the API server does not say."""
+_PAUSE_S = 1.0
 _ENDS = 2
 """How often the kubelet may end after its restart: once, as a program may that starts before another one is ready."""
 _PROPERTIES = "ActiveState,SubState,NRestarts,Result,ExecMainStatus"
@@ -35,6 +27,8 @@ class Checks:
     host: Host
     timeout_s: float
     kubelet: Kubelet
+    read_node: ReadNode | None
+    """None: nobody asks whether the node is Ready."""
 
     def __call__(self, check: Check, since_s: float) -> None:
         """Return if the answer is yes.
@@ -97,18 +91,19 @@ class Checks:
 
     def _ready(self, kubeconfig: str, since_s: float) -> str:
         """Ask the API server for a report of the kubelet; its times are by the clock of this node."""
-        name, server = self.kubelet.node_name, ApiServer.of(Path(kubeconfig))
+        assert self.read_node is not None, "the check is planned only with a kubeconfig"
+        name, since = self.kubelet.node_name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since_s))
         try:
-            status, body = server.get(f"/api/v1/nodes/{quote(name, safe='')}")
-        except (OSError, HTTPException) as error:
-            return f"the API server at {server.url} does not answer: {reason_of(error)}"
-        if status != 200:
-            return f"the API server answers {status} for node {name}: {_message(body)}"
-        conditions = json.loads(body).get("status", {}).get("conditions", ())
+            node = self.read_node(name)
+        except CriproxyError as error:
+            return f"node {name} cannot be read with {kubeconfig}: {error}"
+        if node is None:
+            return f"the API server knows no node {name}"
+        conditions = node.get("status", {}).get("conditions", ())
         ready: dict[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
         if ready.get("status") != "True":
             return f"node {name} is not Ready: {ready.get('message', 'no condition Ready')}"
-        if _seconds(ready.get("lastHeartbeatTime")) < int(since_s):
+        if str(ready.get("lastHeartbeatTime") or "") < since:
             return f"the kubelet of node {name} has not reported since its restart"
         return ""
 
@@ -128,90 +123,3 @@ class Checks:
             return ""
         how = f"{found.get('Result')}, status {found.get('ExecMainStatus')}"
         return f"{self.kubelet.unit} ends again and again ({how})"
-
-
-@dataclass(frozen=True, slots=True)
-class ApiServer:
-    """The API server of a kubeconfig file's current context, with certificates, tokens and files with them."""
-
-    cluster: dict[str, Any]
-    user: dict[str, Any]
-    folder: Path
-    """To which the paths of files are relative."""
-
-    @classmethod
-    def of(cls, kubeconfig: Path) -> "ApiServer":
-        """Return the server of a file.
-
-        Raises:
-            CriproxyError: it cannot be read, or has no current context.
-        """
-        try:
-            data = yaml.safe_load(kubeconfig.read_text())
-            context = _named(data, "contexts", data["current-context"])["context"]
-            cluster = _named(data, "clusters", context["cluster"])["cluster"]
-            return cls(cluster, _named(data, "users", context["user"])["user"] or {}, kubeconfig.parent)
-        except OSError as error:
-            raise CriproxyError(f"--kubeconfig {kubeconfig}: {error.strerror}") from error
-        except (yaml.YAMLError, KeyError, TypeError) as error:
-            raise CriproxyError(f"--kubeconfig {kubeconfig} is no usable kubeconfig file: {error!r}") from error
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return str(self.cluster.get("server"))
-
-    def get(self, path: str) -> tuple[int, bytes]:
-        """Return the status and the body of the answer."""
-        token = self.user.get("token") or (self._text(self.user["tokenFile"]) if "tokenFile" in self.user else "")
-        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token.strip()}"} if token else {})
-        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=self._tls()))
-        try:
-            with opener.open(Request(f"{self.url.rstrip('/')}{path}", headers=headers), timeout=_TIMEOUT_S) as answer:  # noqa: S310
-                return answer.status, answer.read()
-        except HTTPError as error:
-            return error.code, error.read()
-        except URLError as error:
-            raise error.reason if isinstance(error.reason, OSError) else error from None
-
-    def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cadata=self._pem(self.cluster, "certificate-authority") or None)
-        if self.cluster.get("insecure-skip-tls-verify"):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate := self._pem(self.user, "client-certificate"):
-            with tempfile.NamedTemporaryFile("w") as file:  # ssl reads certificates from files only; mode 0600
-                file.write(f"{certificate}\n{self._pem(self.user, 'client-key')}\n")
-                file.flush()
-                context.load_cert_chain(file.name)
-        return context
-
-    def _pem(self, values: dict[str, Any], name: str) -> str:
-        """Return a certificate or key, which is in the file itself or in another one."""
-        if data := values.get(f"{name}-data"):
-            return base64.b64decode(data).decode()
-        return self._text(values[name]) if name in values else ""
-
-    def _text(self, name: str) -> str:
-        return (self.folder / name).read_text()
-
-
-def _named(data: dict[str, Any], group: str, name: str) -> dict[str, Any]:
-    named = [each for each in data[group] if each["name"] == name]
-    if not named:
-        raise KeyError(f"{group}: {name}")
-    return dict(named[0])
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return "no message"
-
-
-def _seconds(timestamp: Any) -> float:  # noqa: ANN401 - JSON
-    try:
-        return datetime.fromisoformat(str(timestamp)).timestamp()
-    except ValueError:
-        return 0.0

@@ -19,6 +19,7 @@ from typing import Any
 
 import criproxy.config.load
 import criproxy.cri.runtime  # noqa: F401 - as the line before: an installation would import it anew in each process
+from criproxy.cli.operate.install import node_reader
 from criproxy.errors import CriproxyError
 from criproxy.install.host import Host
 from criproxy.install.operate import Operator
@@ -113,9 +114,8 @@ def _carry_out(attempt: Attempt, tell: Callable[[str], None]) -> None:
     if attempt.action == "install":
         page, serve = (attempt.http, attempt.page_token), attempt.serve
         request = Request(
-            *(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve),
-            controls=attempt.controls,
-            nri=attempt.nri,
+            *(attempt.runtime, attempt.policy, attempt.kubeconfig, *page, serve, attempt.controls, attempt.nri),
+            node_reader(Path(attempt.kubeconfig)) if attempt.kubeconfig else None,
         )
         operator.install(request, dry_run=attempt.dry_run)
     else:

@@ -1,14 +1,19 @@
 """``criproxy install``: puts criproxy between the kubelet and the runtime of a node."""
 
+import asyncio
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from criproxy.cli.options import LOG_FORMATS, LOG_LEVELS, PathOption, check_root, duration, host_options
 from criproxy.cli.render.console import print_lines
 from criproxy.cli.repeated_output import leaving_on
-from criproxy.errors import UsageError
+from criproxy.errors import ConfigError, CriproxyError, UsageError
+
+if TYPE_CHECKING:
+    from criproxy.install.verification import ReadNode
 
 KINDS = ("auto", "kubeadm", "k3s", "rke2", "plain")
 _CHOICES = {"log-level": LOG_LEVELS, "log-format": LOG_FORMATS}
@@ -121,8 +126,9 @@ def command(  # noqa: PLR0913 (one for each option)
     runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
-    ready_by, page = _checked(kubeconfig) if kubeconfig else "", None if http is None else _address(http)
-    request = Request(paths.socket_of(runtime), text, ready_by, page, token, _serve(serve_options), controls, nri)
+    ready_by, read_node = (str(kubeconfig.absolute()), node_reader(kubeconfig)) if kubeconfig else ("", None)
+    page, serve = None if http is None else _address(http), _serve(serve_options)
+    request = Request(paths.socket_of(runtime), text, ready_by, page, token, serve, controls, nri, read_node)
     if token and not page:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
@@ -130,12 +136,26 @@ def command(  # noqa: PLR0913 (one for each option)
         Operator(Host(host_root), print_lines, kind, timeout_s).install(request, dry_run=dry_run)
 
 
-def _checked(kubeconfig: Path) -> str:
-    """Return the whole path of a kubeconfig that can be used."""
-    from criproxy.install.verification import ApiServer
+def node_reader(kubeconfig: Path) -> "ReadNode":
+    """Return what reads Node objects with a kubeconfig.
 
-    ApiServer.of(kubeconfig)
-    return str(kubeconfig.absolute())
+    Raises:
+        CriproxyError: it cannot be used.
+    """
+    from criproxy.agent.kubernetes.client import NODES, ApiClient
+    from criproxy.agent.kubernetes.credentials import credentials_of
+    from criproxy.agent.kubernetes.kubeconfig import read_kubeconfig
+
+    try:
+        read_kubeconfig(kubeconfig)
+    except ConfigError as error:
+        raise CriproxyError(f"--kubeconfig {error}") from error
+
+    async def read(name: str) -> dict[str, Any] | None:
+        async with ApiClient(credentials_of(kubeconfig)) as client:
+            return await client.get(NODES, name)
+
+    return lambda name: asyncio.run(read(name))
 
 
 def _address(text: str) -> str:

@@ -12,22 +12,9 @@ import click
 from criproxy.cli.client import PATIENCE_S, ask, control_socket_option
 from criproxy.cli.options import PathOption, WholeNumber
 from criproxy.cli.render.console import print_lines
+from criproxy.devices.usage import scaling_signals as usage
 from criproxy.devices.usage.scaling import Limits, Proposal, Recommendation, Target, recommend
-from criproxy.devices.usage.scaling_signals import (
-    DEFAULT_PERCENT,
-    METRICS,
-    PREFIX,
-    MetricName,
-    Sample,
-    VgpuCount,
-    applies,
-    chosen,
-    count_vgpus,
-    of_answer,
-    of_samples,
-    pods_of,
-    propose,
-)
+from criproxy.devices.usage.scaling_signals import DEFAULT_PERCENT, METRICS, PREFIX, MetricName, Sample, VgpuCount
 from criproxy.errors import CriproxyError
 from criproxy.model.text.amounts import counted
 from criproxy.model.text.bounded import bounded_text
@@ -138,15 +125,17 @@ def command(  # noqa: PLR0913 (one for each option)
     if fewest > most:
         raise click.UsageError(f"--min {fewest} is more than --max {most}")
     samples = (sample for file in files for sample in _samples(file))
-    signals = of_samples(samples) if files else of_answer(ask(control_socket, "usage", {}, PATIENCE_S))
-    own = chosen(signals, lambda space, pod: namespace in ("", space) and fnmatchcase(pod, pods))
-    replicas = len(pods_of(own)) if current is None else current
+    signals = usage.of_samples(samples) if files else usage.of_answer(ask(control_socket, "usage", {}, PATIENCE_S))
+    own = usage.chosen(signals, lambda space, pod: namespace in ("", space) and fnmatchcase(pod, pods))
+    replicas = len(usage.pods_of(own)) if current is None else current
     tolerances = tolerance_up / 100, tolerance_down / 100
-    named = goals or tuple((name, percent) for name, percent in DEFAULT_PERCENT.items() if applies(name, own))
-    proposals = [propose(name, _target(name, percent, tolerances), replicas, signals, own) for name, percent in named]
+    named = goals or tuple((name, percent) for name, percent in DEFAULT_PERCENT.items() if usage.applies(name, own))
+    proposals = [
+        usage.propose(name, _target(name, percent, tolerances), replicas, signals, own) for name, percent in named
+    ]
     result = recommend(replicas, proposals, Limits(fewest=fewest, most=most))
     percent = dict(named).get("vgpu-memory", DEFAULT_PERCENT["vgpu-memory"])
-    counts = count_vgpus(_target("vgpu-memory", percent, tolerances), signals)
+    counts = usage.count_vgpus(_target("vgpu-memory", percent, tolerances), signals)
     if output == "json":
         click.echo(json.dumps(_values(result, counts)))
     else:
