@@ -13,10 +13,7 @@ from criproxy.placement.options.policy_options import Options
 ReadCgroup = Callable[[str], CpuSet | None]
 _AMOUNTS = (("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved"))
 
-_MANAGERS = (
-    ("cpu-manager-policy", "cpuManagerPolicy"),
-    ("memory-manager-policy", "memoryManagerPolicy"),
-)
+_MANAGERS = (("cpu-manager-policy", "cpuManagerPolicy"), ("memory-manager-policy", "memoryManagerPolicy"))
 NONE = (None, "", "none", "None")
 """Values that switch a manager off."""
 _UNKNOWN = "; so nobody knows which CPUs the kubelet reserves"
@@ -92,8 +89,7 @@ def reservation(kubelet: Kubelet) -> Reservation | None:
 
 def unknown(kubelet: Kubelet) -> Iterator[str]:
     """Yield a sentence for each reason why nobody knows what the kubelet reserves: files, and settings in them."""
-    for unread in kubelet.unread:
-        yield cannot_read(unread)
+    yield from map(cannot_read, kubelet.unread)
     yield from _unreadable(kubelet)
 
 

@@ -186,13 +186,11 @@ class Plan:
         if self.policy is None:
             yield f"there is no policy file {paths.POLICY}: name one with --policy"
         try:
-            changed = dict.fromkeys(
-                step.path for step in self.steps() if isinstance(step, File) and step.text is not None
-            )
+            files = [step for step in self.steps() if isinstance(step, File)]
         except CannotEdit as error:
             yield str(error)
             return
-        for path in changed:
+        for path in dict.fromkeys(file.path for file in files if file.text is not None):
             if self.host.has_other_names(path):
                 yield (
                     f"{path} has several hard links, and only this one would change: replace it with a copy: "
@@ -240,9 +238,8 @@ class Plan:
             yield Run("let systemd read the units", PROGRAM, paths.RELOAD, paths.RELOAD)
         if self.request.nri:
             yield from (*self._kubelet(), *self._runtime_nri())
-        works = Check("version", self.socket)
-        if self.request.nri:
-            works = Check("plugin", paths.PROGRAM, self._remedy)
+        is_nri = self.request.nri
+        works = Check("plugin", paths.PROGRAM, self._remedy) if is_nri else Check("version", self.socket)
         if not self.is_active:
             yield from (Folder(paths.STATE_DIR), Folder(paths.RUN_DIR))
             start = ("systemctl", "enable", "--now", *paths.ACTIVE)
@@ -284,17 +281,14 @@ class Plan:
         restart = f"restart it: 'systemctl restart {self._nri.unit}'; containers keep running"
         return f"if the configuration of the runtime was changed after its start, {restart}"
 
-    @property
-    def _wants_controls(self) -> bool:
-        return self.request.controls or _CLASSES.search(self.policy or "") is not None
-
     def _controls(self, *, is_new: bool) -> Iterator[Step]:
         """Yield the start of what applies classes outside of CRI, if it is wanted."""
+        is_wanted = self.request.controls or _CLASSES.search(self.policy or "")
         if active_units(self.host, [paths.CONTROLS]):
             restart = ("systemctl", "restart", paths.CONTROLS)
             if is_new:
                 yield Run("restart what applies classes outside of CRI", PROGRAM, restart, restart)
-        elif self._wants_controls and paths.CONTROLS in {*unit_texts(self.host), *self.payload.units}:
+        elif is_wanted and paths.CONTROLS in {*unit_texts(self.host), *self.payload.units}:
             yield Folder(paths.CONTROLS_STATE_DIR)
             yield from stop_controls()
             start = ("systemctl", "enable", "--now", paths.CONTROLS)

@@ -454,6 +454,7 @@ def test_a_file_with_several_names(make_node: MakeNode, kind: str) -> None:
     """The names would lead to two files afterwards, so that the installation does not begin; what it says helps."""
     node = make_node(kind)
     file = node.at(CHANGED[kind])
+    told = ""
     node.at("/etc/of-another").hardlink_to(file)
     before = node.snapshot()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +148,11 @@ def render(values: Values) -> rich.RenderableType:
         return rich.Group(rich.Text(head, style=TROUBLE), indented(values["mistakes"][:MOST]))
     parts: list[rich.RenderableType] = [rich.Text(_head(values))]
     parts += section("What else would change", values["changes"])
-    parts += section("Containers that would move", [*words.moved_lines(values["moved"], MOST)])
+    parts += section("Containers that would move", [*words.first_lines(values["moved"], MOST, words.move)])
     title = "Containers without a place, which would share CPUs"
     if values["apply"] == "new":
         title = "Containers that keep running, but would be refused when they are created again"
-    parts += section(title, [*_refused(values["refused"])], TROUBLE)
+    parts += section(title, [*words.first_lines(values["refused"], MOST, itemgetter("text"))], TROUBLE)
     return rich.Group(*parts)
 
 
@@ -163,10 +163,3 @@ def _head(values: Values) -> str:
     moved, refused = count(len(values["moved"]), "container"), count(len(values["refused"]), "container")
     released = " This would also end the release of the node." if values["ends_release"] else ""
     return f"{what} would come into effect: {moved} would move, and {refused} would have no place.{released}"
-
-
-def _refused(refused: list[Values]) -> Iterator[str]:
-    for each in refused[:MOST]:
-        yield f"{words.short_title(each)}: {each['text']}"
-    if (more := len(refused) - MOST) > 0:
-        yield f"… and {count(more, 'more container')}"

@@ -123,13 +123,9 @@ def advertised(kind: Values) -> Iterator[rich.Text]:
     """Render a line for each resource of a class."""
     for each in kind.get("advertised", ()):
         given = "" if each["given"] is None else f", {each['given']} allocated"
-        line = f"  {each['name']}: {count(each['ids'], 'ID')}, {each['healthy']} healthy{given}"
-        if each["registered"]:
-            yield rich.Text(line)
-        else:
-            yield rich.Text(
-                f"{line}; the kubelet has not accepted it: {each['problem'] or 'not registered'}", style=NOTE
-            )
+        why = "" if each["registered"] else f"; the kubelet has not accepted it: {each['problem'] or 'not registered'}"
+        line = f"  {each['name']}: {count(each['ids'], 'ID')}, {each['healthy']} healthy{given}{why}"
+        yield rich.Text(line, style=NOTE if why else "")
 
 
 def vgpus(values: Values) -> Iterator[rich.Text]:

@@ -10,9 +10,9 @@ import click
 from criproxy.cli.client import Daemon, ask, control_socket_option
 from criproxy.cli.options import CPU, SIZE, WholeNumber, format_option
 from criproxy.cli.render import lazy_rich as rich
+from criproxy.cli.render import words
 from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import NOTE, TROUBLE, print_answer, section
-from criproxy.cli.render.words import exclusivity, moved_lines, notices_of
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.resources import MOST_CPU_MILLI, MOST_MEMORY_BYTES
 from criproxy.model.text.amounts import format_bytes, format_milli
@@ -151,7 +151,7 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> rich.Renderab
     if values is None:
         return rich.Group(*cards)
     values = bounded(values)
-    parts: list[rich.RenderableType] = [*notices_of(values)]
+    parts: list[rich.RenderableType] = [*words.notices_of(values)]
     if values["fits"] and (lacking := [each for each in found if not each["fits"]]):
         parts += [
             rich.Text(_without_cards(lacking), style=TROUBLE),
@@ -162,7 +162,7 @@ def render(values: Values | None, found: Sequence[Values] = ()) -> rich.Renderab
         parts += [_answer(values), *cards]
     parts += [rich.Text(f"Note: {text}", style=NOTE) for text in values.get("assumed", ())]
     parts += section("Why it would run there", values["why"])
-    parts += section("Containers that would move", [*moved_lines(values["moved"], MOST_MOVED)])
+    parts += section("Containers that would move", [*words.first_lines(values["moved"], MOST_MOVED, words.move)])
     if values["choice"]:
         parts += render_choices([values["choice"]])
     return rich.Group(*parts)
@@ -184,7 +184,7 @@ def _answer(values: Values, fits: str = "It fits") -> rich.Text:
     pool = f", pool {values['pool']}" if values["pool"] else ""
     memory = f", memory of {_nodes(values['mems'])}" if values["mems"] else ""
     on = f" on {_nodes(values['numa_nodes'])}" if values["numa_nodes"] else ""
-    return rich.Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {exclusivity(values)}{memory}{pool}")
+    return rich.Text(f"{fits}: {cpus_text(values['cpus'])}{on}, {words.exclusivity(values)}{memory}{pool}")
 
 
 def _nodes(text: str) -> str:

@@ -168,10 +168,11 @@ def render(
 
 
 def _refusals(values: Values, *, every: bool) -> Iterator[rich.Text]:
-    """Render the containers that cannot be created, the newest first, as far as there is room."""
+    """Render the containers that cannot be created, as far as there is room: first the newest of each namespace."""
     refusals = values["refusals"]
     most = len(refusals) if every else MOST_FAILURES
-    for refusal in refusals if every else _of_each_namespace(refusals)[:most]:
+    in_turns = in_turn(refusals, lambda refusal: refusal["container"].partition("/")[0])
+    for refusal in refusals if every else in_turns[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield rich.Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
     shown_later = len(refusals[most:])
@@ -179,11 +180,6 @@ def _refusals(values: Values, *, every: bool) -> Iterator[rich.Text]:
     if missing := shown_later + omitted:
         how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
         yield rich.Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
-
-
-def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
-    """Return the newest of each namespace first, then the second of each, and so on."""
-    return in_turn(refusals, lambda refusal: refusal["container"].partition("/")[0])
 
 
 def _numa(values: Values) -> rich.Table:
@@ -344,8 +340,9 @@ def front_of(values: Values) -> Iterator[rich.Text]:
     if (runtime := values.get("runtime")) and runtime["name"]:
         yield rich.Text(f"Runtime: {runtime['name']} {runtime['version']} on {runtime['socket'] or 'its socket'}")
     if (configuration := values.get("configuration")) and configuration["hash"]:
-        since = words.ago(configuration["loaded"])
-        text = f"{_source(configuration['file'])}, hash {configuration['hash']}, loaded {since} ago"
+        file, since = configuration["file"], words.ago(configuration["loaded"])
+        name = f"NodePolicy {file.removeprefix(NODE_POLICY)}" if file.startswith(NODE_POLICY) else file
+        text = f"Policy{'' if name != file else ' file'}: {name}, hash {configuration['hash']}, loaded {since} ago"
         yield rich.Text(text + _instead_of_file(configuration))
     if agent := values.get("agent"):
         state = "; see the notices" if agent["problems"] else ""
@@ -356,11 +353,6 @@ def front_of(values: Values) -> Iterator[rich.Text]:
     if counts := values.get("cpu_counts"):
         of = "" if counts["capacity"] is None else f" of {counts['capacity']}"
         yield rich.Text(f"Exclusive CPUs: {counts['exclusive']}{of}; free: {_free(values)}")
-
-
-def _source(file: str) -> str:
-    is_policy = file.startswith(NODE_POLICY)
-    return f"Policy: NodePolicy {file.removeprefix(NODE_POLICY)}" if is_policy else f"Policy file: {file}"
 
 
 def _instead_of_file(configuration: Values) -> str:
@@ -377,11 +369,9 @@ def _instead_of_file(configuration: Values) -> str:
 def _kubelet(kubelet: Values, started: str) -> rich.Text:
     age_s = kubelet["last_call_s"]
     if age_s is None:
-        silent_s = words.passed_s(started)
         text = f"Kubelet: no call since criproxy started {words.ago(started)} ago"
-        return (
-            rich.Text(f"{text}: it is not connected to criproxy", TROUBLE) if silent_s > SILENT_S else rich.Text(text)
-        )
+        is_late = words.passed_s(started) > SILENT_S
+        return rich.Text(f"{text}: it is not connected to criproxy", TROUBLE) if is_late else rich.Text(text)
     calls = _calls(kubelet) or "(it has connected, but not called)"
     if age_s > SILENT_S:
         text = f"Kubelet: no call for {_age(age_s)}: it is not running, or is not connected to criproxy"

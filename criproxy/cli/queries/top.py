@@ -34,6 +34,8 @@ SLOW_S = 2.0
 CARDS_EVERY_S = 5.0
 LIST_MARGIN = 8
 """Lines of the screen that do not scroll, more or less."""
+NO_SCREEN = 5000
+"""The height of what is no screen: as many lines as it takes."""
 _KEYS = {
     "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\x03": "ctrl-c",
     "\x04": "ctrl-d", "\x1b": "escape", "A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end",
@@ -183,15 +185,17 @@ def _unreadable(error: Exception) -> str:
 
 def _print_once(node: Node, interval_s: float, view: "View") -> None:
     """Print everything that two readings tell."""
-    from criproxy.cli.queries.top_screen import once
+    from criproxy.cli.queries.top_screen import frame
     from criproxy.cli.render.console import console, show
 
     node.ask()
     node.read()
     time.sleep(interval_s)
     node.read()
-    for line in once(node.scene(), view, screen := console(), screen.width):
-        show(line)
+    lines, _ = frame(node.scene(), view, screen := console(), screen.width, NO_SCREEN)
+    for line in lines[:-1]:  # without that of the keys
+        if line.plain:
+            show(line)
 
 
 def _run(node: Node, interval_s: float, view: "View") -> None:

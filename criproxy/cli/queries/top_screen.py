@@ -126,16 +126,15 @@ def pressed(view: View, key: str, step: int) -> View | None:
 
 
 def _typed(view: View, key: str) -> View | None:
-    match key:
-        case "ctrl-c":
-            return None
-        case "enter":
-            return replace(view, typing=False)
-        case "escape":
-            return replace(view, typing=False, text="", skipped=0)
-        case "backspace":
-            return replace(view, text=view.text[:-1], skipped=0)
-    return replace(view, text=view.text + key, skipped=0) if len(key) == 1 else view
+    if key == "ctrl-c":
+        return None
+    changes: dict[str, dict[str, Any]] = {
+        "enter": {"typing": False},
+        "escape": {"typing": False, "text": "", "skipped": 0},
+        "backspace": {"text": view.text[:-1], "skipped": 0},
+    }
+    typed = {"text": view.text + key, "skipped": 0} if len(key) == 1 else {}
+    return replace(view, **changes.get(key, typed))
 
 
 def marked(rows: Iterable[Values], before: Mapping[str, str]) -> dict[str, str]:
@@ -165,12 +164,6 @@ def frame(scene: Scene, view: View, console: Console, width: int, height: int) -
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return [*lines[:height], *[Text()] * (height - len(lines))], skipped
-
-
-def once(scene: Scene, view: View, console: Console, width: int) -> list[Text]:
-    """Return everything, in as many lines as it takes: for what is no screen."""
-    lines, _ = frame(scene, view, console, width, 5000)
-    return [line for line in lines[:-1] if line.plain]
 
 
 def chosen(scene: Scene, view: View) -> list[Values]:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from criproxy.cli.render import topology_words as words
-from criproxy.cli.render.console import print_lines
+from criproxy.cli.render.console import UNLIMITED, print_lines
 from criproxy.cli.render.topology_words import Extras
 from criproxy.host.machine import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
@@ -17,7 +17,6 @@ from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.topology import Box, Level, Topology, nest
 
 STYLES = {Level.PACKAGE: "bold", Level.DIE: "bold", Level.NODE: "green", Level.L3: "cyan", Level.L2: "blue"}
-UNLIMITED = 1 << 16
 MARK_STYLES = {"isolated": "yellow", "forbidden to pods": "red", "offline": "dim"}
 
 
@@ -87,8 +86,9 @@ def _cpus(cpus: CpuSet, topology: Topology) -> str:
 
 
 def _summary(hardware: Hardware) -> list[str]:
-    topology = hardware.topology
-    lines = [f"Pods may use {numbered('CPU', topology.cpus)}" + _memory_of_pods(topology)]
+    topology, speeds = hardware.topology, hardware.frequencies
+    memory = f", memory of {numbered('NUMA node', topology.mems)}" if topology.mems else ""
+    lines = [f"Pods may use {numbered('CPU', topology.cpus)}{memory}"]
     for word, cpus in words.marks(topology).items():
         lines.append(f"[{MARK_STYLES[word]}]{word.capitalize()}[/]: {numbered('CPU', cpus)}")
     if hardware.nohz_full_cpus:
@@ -96,20 +96,9 @@ def _summary(hardware: Hardware) -> list[str]:
     for number, kind in enumerate(topology.cpu_kinds):
         lines.append(f"Kind {number}: {numbered('CPU', kind.cpus)}, {words.kind(kind)}")
     if not topology.cpu_kinds:
-        lines += [f"Frequency: {speeds}" for speeds in _speeds(hardware)]
-    return lines
-
-
-def _memory_of_pods(topology: Topology) -> str:
-    return f", memory of {numbered('NUMA node', topology.mems)}" if topology.mems else ""
-
-
-def _speeds(hardware: Hardware) -> list[str]:
-    bounds = {(each.base_khz, each.min_khz, each.max_khz) for each in hardware.frequencies}
-    lines = []
-    for base_khz, min_khz, max_khz in sorted(bounds):
-        base = f", base {base_khz / 1e6:.1f}" if base_khz else ""
-        lines.append(f"{min_khz / 1e6:.1f} to {max_khz / 1e6:.1f} GHz{base}")
+        for base_khz, min_khz, max_khz in sorted({(each.base_khz, each.min_khz, each.max_khz) for each in speeds}):
+            base = f", base {base_khz / 1e6:.1f}" if base_khz else ""
+            lines.append(f"Frequency: {min_khz / 1e6:.1f} to {max_khz / 1e6:.1f} GHz{base}")
     return lines
 
 

@@ -7,37 +7,14 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.hardware import Hardware, HugePages, PciDevice
 from criproxy.model.machine.topology import Box, CpuKind, Level, NumaNode, Topology, home, nearest_cpus
 
-LEVEL_NAMES = {
-    Level.PACKAGE: "package",
-    Level.DIE: "die",
-    Level.NODE: "NUMA node",
-    Level.L3: "L3",
-    Level.L2: "L2",
-}
+LEVEL_NAMES = {Level.PACKAGE: "package", Level.DIE: "die", Level.NODE: "NUMA node", Level.L3: "L3", Level.L2: "L2"}
 
-PCI_CLASSES = {
-    "00": "device",
-    "01": "storage",
-    "02": "network",
-    "03": "display",
-    "04": "multimedia",
-    "05": "memory",
-    "06": "bridge",
-    "07": "communication",
-    "08": "system",
-    "09": "input",
-    "0a": "docking",
-    "0b": "processor",
-    "0c": "serial bus",
-    "0d": "wireless",
-    "0e": "I/O controller",
-    "0f": "satellite",
-    "10": "encryption",
-    "11": "signal processing",
-    "12": "accelerator",
-    "13": "instrumentation",
-    "40": "coprocessor",
-}
+_FROM_ZERO = (
+    *("device", "storage", "network", "display", "multimedia", "memory", "bridge", "communication", "system", "input"),
+    *("docking", "processor", "serial bus", "wireless", "I/O controller", "satellite", "encryption"),
+    *("signal processing", "accelerator", "instrumentation"),
+)
+PCI_CLASSES = {f"{code:02x}": name for code, name in enumerate(_FROM_ZERO)} | {"40": "coprocessor"}
 """The base classes of the PCI specification, by their two hexadecimal digits."""
 
 MINOR_CLASSES = frozenset({"00", "05", "06", "07", "08", "09", "0a", "0c", "11", "13"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from calendar import timegm
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from criproxy.cli.render import lazy_rich as rich
@@ -51,14 +51,18 @@ def vgpu_size(quota: Values) -> str:
     return " and ".join([*sizes, *([f"{quota['cores_percent']} % of the cores"] if quota["cores_percent"] else [])])
 
 
-def moved_lines(moved: list[Values], most: int) -> Iterator[str]:
-    """One line for each container that would move, at most *most*, and how many more there are."""
-    for each in moved[:most]:
-        cpus = f"CPUs {each['from_cpus'] or 'unknown'} → {each['cpus']}"
-        memory = f", memory of {each['from_mems'] or 'unknown'} → {each['mems']}"
-        yield f"{short_title(each)}: {cpus}{memory if each['from_mems'] != each['mems'] else ''}"
-    if (more := len(moved) - most) > 0:
+def first_lines(rows: Sequence[Values], most: int, line: Callable[[Values], str]) -> Iterator[str]:
+    """Yield a line for each container, with its title, at most *most*, and how many more there are."""
+    for row in rows[:most]:
+        yield f"{short_title(row)}: {line(row)}"
+    if (more := len(rows) - most) > 0:
         yield f"… and {count(more, 'more container')}"
+
+
+def move(row: Values) -> str:
+    """Return from where to where a container would move."""
+    memory = f", memory of {row['from_mems'] or 'unknown'} → {row['mems']}"
+    return f"CPUs {row['from_cpus'] or 'unknown'} → {row['cpus']}{memory if row['from_mems'] != row['mems'] else ''}"
 
 
 Values = dict[str, Any]
