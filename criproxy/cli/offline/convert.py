@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from criproxy.cli.options import PathOption
+from criproxy.cli.render.console import print_lines
 from criproxy.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def command(files: tuple[Path, ...], labels: tuple[str, ...]) -> None:
         except ConfigError as error:
             wrong.append(str(error))
     wrong += _twice(converted)
-    _print_skipped(skipped)
+    for each in skipped:
+        print_lines(f"{each.origin} is left out: {each.why}", err=True)
     if wrong or not converted:
         raise ConfigError("\n".join(wrong) or "there is no configuration of CRI-RM or nri-plugins, and no policy file")
     click.echo("---\n".join(map(_as_text, converted)), nl=False)
@@ -108,13 +110,6 @@ def _twice(converted: "list[Converted]") -> list[str]:
         for name, of_one in origins.items()
         if len(of_one) > 1
     ]
-
-
-def _print_skipped(skipped: "list[Skipped]") -> None:
-    from criproxy.cli.render.console import print_lines
-
-    for each in skipped:
-        print_lines(f"{each.origin} is left out: {each.why}", err=True)
 
 
 def _as_text(each: "Converted") -> str:

@@ -1,7 +1,7 @@
 """``criproxy topology``: prints the machine as a tree, as JSON or as an SVG picture."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,13 @@ import click
 
 from criproxy.cli.options import host_root_option
 from criproxy.cli.render.console import print_lines
-from criproxy.cli.render.control_words import control_lines, controls_json
+from criproxy.cli.render.topology_words import count
 from criproxy.host.controllable import read_controllable
-from criproxy.host.machine import inspect
+from criproxy.host.machine import inspect, read_processor
+from criproxy.model.controls import BURST, DEFAULTS
+from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.hardware import Hardware
+from criproxy.model.machine.topology import Topology
 
 
 @click.command(short_help="Show the CPUs, caches, NUMA nodes and devices of this machine.")
@@ -28,20 +31,21 @@ def command(host_root: Path, output: str) -> None:
     """
     hardware = inspect(host_root)
     if output == "json":
-        controls = controls_json(read_controllable(host_root), hardware.topology)
+        controls = _controls_json(read_controllable(host_root), hardware.topology)
         click.echo(json.dumps({**as_json(hardware), "controls": controls}))
     elif output == "svg":
         from criproxy.cli.render.topology_svg import draw
 
         click.echo(draw(hardware))
     else:
-        from criproxy.cli.render.topology_tree import show, show_processor
+        from criproxy.cli.render.topology_tree import show
 
         show(hardware)
-        lines = control_lines(read_controllable(host_root), hardware.topology)
+        lines = _control_lines(read_controllable(host_root), hardware.topology)
         print_lines("\nWhat classes can set:\n" + "\n".join(lines))
         if host_root == Path("/"):  # elsewhere, the processor is another machine's
-            show_processor()
+            processor, flags = read_processor()  # takes a second: after all else
+            print_lines(f"\nProcessor: {processor}\nFlags: {flags}")
 
 
 def as_json(hardware: Hardware) -> dict[str, Any]:
@@ -94,3 +98,46 @@ def _attribute(each: object, name: str) -> Any:  # noqa: ANN401 - JSON
 
 def _value(value: Any) -> Any:  # noqa: ANN401 - JSON
     return sorted(value) if isinstance(value, frozenset) else value
+
+
+NONE = "none"
+
+
+def _controls_json(machine: Controllable, topology: Topology) -> dict[str, Any]:
+    """Return the part ``controls`` of `topology`; frequencies in kHz, and what cgroups have, are null if unknown."""
+    resctrl, known = machine.resctrl, topology.control_files
+    files = known if known is None else sorted(known & DEFAULTS.keys())
+    return {
+        "cgroup_version": 2 if machine.unified else 1,
+        "files": files if machine.unified else [BURST] * machine.v1_burst,
+        "block_io_limits": None if known is None else machine.throttles,
+        "block_io_weights": None if known is None else machine.weights,
+        "governors": list(machine.governors),
+        "energy_preferences": list(machine.energy_preferences),
+        "min_khz": machine.min_khz or None,
+        "max_khz": machine.max_khz or None,
+        "idle_states": list(machine.c_states),
+        "uncore": machine.uncore,
+        "resctrl": resctrl
+        and {"resources": [*sorted(resctrl.caches), *["MB"] * bool(resctrl.bandwidth)], "groups": resctrl.groups},
+        "no_resctrl": machine.no_resctrl,
+        "real_time": machine.scheduler.runtime_us != 0 and machine.scheduler.pods_runtime_us != 0,
+    }
+
+
+def _control_lines(machine: Controllable, topology: Topology) -> Iterator[str]:
+    """Yield what classes can set, one line for each part of a class."""
+    values = _controls_json(machine, topology)
+    if values["files"] is None:
+        yield "Files of cgroups: unknown, since no cgroup is mounted"
+    else:
+        limits, weights = ("limits" * values["block_io_limits"], "weights" * values["block_io_weights"])
+        yield f"cgroup version {values['cgroup_version']}: {', '.join(values['files']) or 'no file of a class'}"
+        yield f"Block I/O: {' and '.join(filter(None, (limits, weights))) or NONE}"
+    yield f"Governors: {', '.join(values['governors']) or 'none, since Linux does not set the frequencies of CPUs'}"
+    yield f"Idle states: {', '.join(values['idle_states']) or NONE}; uncore: {'yes' if values['uncore'] else 'no'}"
+    yield f"Real-time policies for containers: {'yes' if values['real_time'] else 'no'}"
+    if found := values["resctrl"]:
+        yield f"resctrl: {', '.join(found['resources'])}, {count(found['groups'], 'group')}"
+    else:
+        yield f"resctrl: {values['no_resctrl']}"

@@ -56,7 +56,9 @@ def free_cards(devices: Values, resource: str, wanted: int) -> Values:
         "unknown": unknown,
         "refused": "",
         "free_by_numa_node": [
-            {"numa_node": node, "free": free} for node, free in sorted(by_node.items(), key=_unknown_last) if free
+            {"numa_node": node, "free": by_node[node]}
+            for node in sorted(by_node, key=lambda node: (node is None, node or 0))
+            if by_node[node]
         ],
         "numa_nodes_with_room": sorted(node for node, free in by_node.items() if node is not None and free >= wanted),
     }
@@ -145,7 +147,3 @@ def _given(card: Values, resource: str) -> set[str]:
         for one in share["ids"]
         if one in holder["ids_of_card"]
     }
-
-
-def _unknown_last(item: tuple[int | None, int]) -> tuple[bool, int]:
-    return item[0] is None, item[0] or 0

@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.tree import Tree
 
 from criproxy.cli.render import topology_words as words
-from criproxy.cli.render.console import UNLIMITED, print_lines
+from criproxy.cli.render.console import UNLIMITED
 from criproxy.cli.render.topology_words import Extras
-from criproxy.host.machine import read_processor
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.machine.hardware import Hardware
 from criproxy.model.machine.topology import Box, Level, Topology, nest
@@ -36,12 +35,6 @@ def show(hardware: Hardware) -> None:
     if len(topology.distances) > 1:
         console.print("\nDistance between NUMA nodes")
         console.print(_distances(topology))
-
-
-def show_processor() -> None:
-    """Print the name and the flags of this machine's processor, which takes a second: after all else."""
-    processor, flags = read_processor()
-    print_lines(f"\nProcessor: {processor}\nFlags: {flags}")
 
 
 def _grow(tree: Tree, box: Box, hardware: Hardware, extras: Extras) -> None:
