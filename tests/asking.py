@@ -68,9 +68,14 @@ def places(directory: Path) -> list[str]:
     ]
 
 
-async def invoke(*arguments: str) -> Result:
+def criproxy(*arguments: object, stdin: str | None = None) -> Result:
+    """Run `criproxy`."""
+    return CliRunner().invoke(main, [*map(str, arguments)], input=stdin)
+
+
+async def invoke(*arguments: object) -> Result:
     """Run `criproxy` in a thread: the daemon lives on this one's loop."""
-    return await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    return await asyncio.to_thread(criproxy, *arguments)
 
 
 async def run(directory: Path, *arguments: str) -> Result:

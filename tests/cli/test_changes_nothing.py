@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.model.node import Node
 from criproxy.model.text.notices import timestamp
 from criproxy.model.workload import Pod
 from criproxy.simulate.hosts import machine
 from criproxy.store import Store
 from criproxy.store.reader import open_reader
+from tests.asking import criproxy
 from tests.cli.operate.test_record import record
 from tests.sysfs import write_sysfs
 
@@ -81,7 +80,7 @@ def test_a_look_at_the_state_changes_no_file(state: Path) -> None:
     places = ["--control-socket", str(state.parent / "none.sock"), "--state-dir", str(state)]
     for _ in range(2):
         arguments = ["status", *places, "--host-root", str(state.parent / "host"), "--format", "json"]
-        result = CliRunner().invoke(main, arguments)
+        result = criproxy(*arguments)
         assert result.exit_code == 0, result.output
         values = json.loads(result.output)
         assert (values["time"], values["totals"]["pods"]) == (saved, 1)

@@ -12,11 +12,11 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import client, main
+from criproxy.cli import client
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
 from criproxy.store.store import LOCK_NAME
+from tests.asking import criproxy
 from tests.denied import WITHOUT_PRIVILEGES, closed
 
 LIMIT_S = 60.0
@@ -97,7 +97,7 @@ def test_a_script_hears_only_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def bypass(*arguments: str | Path) -> tuple[int, str]:
     """Exit status and output of `criproxy bypass status`."""
-    result = CliRunner().invoke(main, ["bypass", "status", *map(str, arguments)])
+    result = criproxy("bypass", "status", *arguments)
     return result.exit_code, result.output
 
 

@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.cli import COMMANDS, main
 from criproxy.cli.options import LOG_FORMATS, LOG_LEVELS
 from criproxy.process import log
+from tests.asking import criproxy
 
 
 def test_the_version() -> None:
     """It is that of the package."""
-    result = CliRunner().invoke(main, ["--version"])
+    result = criproxy("--version")
 
     assert (result.exit_code, result.output) == (0, f"criproxy, version {__version__}\n")
 
@@ -24,8 +24,8 @@ def test_the_version() -> None:
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help(name: str) -> None:
     """Each is listed with a sentence, and explains itself and each of its options."""
-    listed = CliRunner().invoke(main, ["--help"])
-    own = CliRunner().invoke(main, [name, "--help"])
+    listed = criproxy("--help")
+    own = criproxy(name, "--help")
     command = main.get_command(None, name)  # type: ignore[arg-type]  # our group needs no context
 
     assert f"  {name}" in listed.output
@@ -48,7 +48,7 @@ def test_every_command_has_help(name: str) -> None:
 )
 def test_wrong_use(arguments: list[str], said: str) -> None:
     """Exit status 2, and what is wrong on standard error."""
-    result = CliRunner().invoke(main, arguments)
+    result = criproxy(*arguments)
 
     assert result.exit_code == 2
     assert said in result.stderr
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(main.get_command(None, "schema"), "callback", failing)  # type: ignore[arg-type]
 
-    result = CliRunner().invoke(main, ["schema"])
+    result = criproxy("schema")
 
     assert (result.exit_code, result.stderr) == (1, "Error: Permission denied: /etc/secret\n")
 
@@ -153,7 +153,7 @@ def test_who_reads_no_more_ends_it_quietly() -> None:
 )
 def test_an_empty_place_is_wrong_use(command: str, option: str) -> None:
     """It is a variable of a script that is not set, and no name of the working directory."""
-    result = CliRunner().invoke(main, [*command.split(), *([option] if option.startswith("-") else []), ""])
+    result = criproxy(*command.split(), *([option] if option.startswith("-") else []), "")
 
     assert result.exit_code == 2
     assert f"Invalid value for '{option}': must not be empty" in result.output
@@ -164,10 +164,10 @@ def test_a_terminal_without_a_width_shows_all(tmp_path: Path, monkeypatch: pytes
     """As where no width is said."""
     command = ["devices", "--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
     command += ["--host-root", str(tmp_path)]  # other tests make cards of this machine
-    usual = CliRunner().invoke(main, command)
+    usual = criproxy(*command)
     monkeypatch.setenv("COLUMNS", columns)
 
-    result = CliRunner().invoke(main, command)
+    result = criproxy(*command)
 
     assert result.stdout == usual.stdout != ""
 
@@ -179,7 +179,7 @@ def test_who_may_not_read_the_state_hears_of_the_daemon(
     """The default folder is closed to all but root: that it cannot be read is no wrong use of an option."""
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     where = ["--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
-    result = CliRunner().invoke(main, [*command.split(), *where])
+    result = criproxy(*command.split(), *where)
 
     assert result.exit_code == (0 if command == "devices" else 1)
     assert "no criproxy daemon listens on" in result.output
@@ -190,7 +190,7 @@ def test_an_unreadable_state_is_no_exception_text(tmp_path: Path, command: str) 
     """The system's reason is given in words, without its number, and the path only once."""
     (tmp_path / "criproxy.db").mkdir()
     where = ["--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
-    result = CliRunner().invoke(main, [*command.split(), *where])
+    result = criproxy(*command.split(), *where)
 
     assert result.exit_code == (0 if command == "top --once" else 1)
     assert f"; the state database {tmp_path}/criproxy.db cannot be read: Is a directory" in result.output

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from criproxy.api.views.status import summary
-from criproxy.cli import main
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.errors import UsageError
+from tests.asking import criproxy
 from tests.cli.test_line_breaks import situation
 
 CASES = Path("tests/scenarios/peers.yaml")
@@ -20,7 +19,7 @@ RAW = ("[Errno", "codec", "ReadError", "Expecting value", "end-of-stream", "meth
 
 def said(*arguments: str | Path) -> tuple[int, str]:
     """Exit status and output of a command."""
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    result = criproxy(*arguments)
     return result.exit_code, result.output
 
 
@@ -40,47 +39,29 @@ def strange(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("folder.yaml", "folder.yaml: is a directory: it must be a scenario file"),
-        ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a scenario file"),
-        ("none.yaml", "none.yaml: there is no such file"),
-    ],
-)
-def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
-    """What is wrong, where, and what would be right."""
-    status, output = said("simulate", strange / name)
-    assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
+LOAD, MACHINE_OF = f"--policy {POLICY} --load", f"{CASES} --host-root"
+NO_ARCHIVE = "it is neither a directory nor an archive that tar can read"
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("options", "name", "sentence"),
     [
-        ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
-        ("odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
-        ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
+        ("", "folder.yaml", "folder.yaml: is a directory: it must be a scenario file"),
+        ("", "binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a scenario file"),
+        ("", "none.yaml", "none.yaml: there is no such file"),
+        (LOAD, "binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
+        (LOAD, "odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
+        (LOAD, "binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
+        (MACHINE_OF, "binary.tgz", NO_ARCHIVE),
+        (MACHINE_OF, "empty.tgz", NO_ARCHIVE),
+        (MACHINE_OF, "cut.tgz", "the archive ends too early: copy it once more"),
     ],
 )
-def test_a_load_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
-    """Whether it is a trace or a specification."""
-    status, output = said("simulate", "--load", strange / name, "--policy", POLICY)
+def test_a_file_of_a_simulation_that_cannot_be_read(strange: Path, options: str, name: str, sentence: str) -> None:
+    """What is wrong, where, and what would be right: of a scenario, a trace or specification, and a machine."""
+    status, output = said("simulate", *options.split(), strange / name)
     assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("binary.tgz", "it is neither a directory nor an archive that tar can read"),
-        ("empty.tgz", "it is neither a directory nor an archive that tar can read"),
-        ("cut.tgz", "the archive ends too early: copy it once more"),
-    ],
-)
-def test_an_archive_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
-    """The machine of a scenario."""
-    status, output = said("simulate", CASES, "--host-root", strange / name)
-    assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
-    assert "copy of /sys and /proc" in output
+    assert ("copy of /sys and /proc" in output) == (options == MACHINE_OF)
 
 
 def test_the_help_of_completion_has_lines() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cli.kubectl.plugin import main as plugin
 from criproxy.placement.options.annotation_keys import CLASS_KEYS, KEYS, RESTRICTED
 from criproxy.placement.policies import BUILTIN
+from tests.asking import criproxy
 from tests.conftest import ROOT
 from tests.tables import anchor
 
@@ -108,7 +108,7 @@ def test_every_policy_file_would_be_taken(tmp_path: Path, block: str) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(block)
 
-    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+    result = criproxy("check", "--no-machine", file)
 
     assert result.exit_code == 0, result.output
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.config.load import load
 from criproxy.errors import ConfigError
 from criproxy.install import paths
 from criproxy.install.texts import environment_of
 from criproxy.simulate.hosts import machine
+from tests.asking import criproxy
 from tests.conftest import ROOT
 from tests.install.conftest import MakeNode
 from tests.install.nodes import KINDS, KUBELET, MadeUpNode
@@ -292,7 +291,7 @@ def test_options_of_the_daemon_that_administrators_set(make_node: MakeNode) -> N
 def test_wrong_options_of_the_daemon(tmp_path: Path, option: str, complaint: str) -> None:
     """They are refused before anything is looked at."""
     arguments = ["install", "--dry-run", f"--host-root={tmp_path}", f"--serve-option={option}"]
-    result = CliRunner().invoke(main, arguments)
+    result = criproxy(*arguments)
     assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
 
 
@@ -648,7 +647,7 @@ def test_what_is_wrong_with_the_command(tmp_path: Path, options: str, status: in
     (tmp_path / "var/lib").mkdir(parents=True)
     (tmp_path / "empty").touch()
     arguments = ["install", "--dry-run", "--host-root", str(tmp_path), *options.format(tmp_path).split()]
-    result = CliRunner().invoke(main, arguments)
+    result = criproxy(*arguments)
 
     assert (result.exit_code, result.stdout) == (status, "")
     assert said.format(tmp_path) in result.stderr
@@ -659,11 +658,11 @@ def test_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: 
     """The command says that it needs root, before it looks at anything; a dry run goes on."""
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     options = [command, "--host-root", str(tmp_path), *(["--policy", "none.yaml"] if command == "install" else [])]
-    result = CliRunner().invoke(main, options)
+    result = criproxy(*options)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: this command needs root, except with --dry-run\n"
-    result = CliRunner().invoke(main, [command, "--host-root", str(tmp_path), "--dry-run"])
+    result = criproxy(command, "--host-root", tmp_path, "--dry-run")
     assert "there is no kubelet on this node" in result.stderr
 
 

@@ -12,19 +12,18 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from criproxy import __version__
 from criproxy.agent import COMPONENT, PORT_NAME, TOKEN_KEY, TOKEN_SECRET
 from criproxy.agent.objects.crds import custom_resources as crds
 from criproxy.agent.objects.node_policy import Spec
 from criproxy.agent.options import DEFAULT_CONTROL_SOCKET as DEFAULT_AGENT_SOCKET
-from criproxy.cli import main
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
 from criproxy.cli.operate.agent import command as agent
 from criproxy.daemon.options import read_only
 from packager import chart
 from packager.source import ROOT
+from tests.asking import criproxy
 from tests.packaging import helm
 
 OF_OTHERS = ("criproxy.io", "monitoring.coreos.com")
@@ -247,7 +246,7 @@ def test_what_the_chart_gives_to_criproxy_is_understood(archive: Path, tmp_path:
         arguments = containers(render(archive, values)[0])["install"]["args"]
         files = ("--host-root", "--policy", "--http-token-file")
         taken = [each for each in arguments if not each.startswith(files)]
-        result = CliRunner().invoke(main, [*taken, "--dry-run", f"--host-root={tmp_path}"])
+        result = criproxy(*taken, "--dry-run", f"--host-root={tmp_path}")
         assert (result.exit_code, "there is no kubelet on this node" in result.stderr) == (1, True), result.output
     for values in (
         {},

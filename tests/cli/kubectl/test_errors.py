@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +18,11 @@ from criproxy.errors import CriproxyError
 from criproxy.process.http import token_file
 from lab.apiserver.faults import Refuses
 from lab.apiserver.server import SECRETS
-from tests.asking import daemon, serving
-from tests.cli.kubectl.kube import AGENT, NAMESPACE, NEEDS_KUBECTL, NODE, Kube, children_of, cluster, process
-from tests.node.world import World, owner
+from tests.asking import serving
+from tests.cli.kubectl.kube import AGENT, NAMESPACE, NEEDS_KUBECTL, NODE, Kube, children_of, process
+from tests.node.world import World
 
 pytestmark = NEEDS_KUBECTL
-
-
-@pytest.fixture
-async def kube(tmp_path: Path) -> AsyncIterator[Kube]:
-    """A cluster with one node."""
-    async with cluster(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """The daemon of that node."""
-    async with daemon(tmp_path) as made:
-        yield made
 
 
 async def failing(kube: Kube, *arguments: str, status: int = 1) -> str:
@@ -292,11 +277,11 @@ async def test_an_api_server_that_is_silent(kube: Kube) -> None:
 
 async def test_an_error_of_the_daemon_is_its_sentence(kube: Kube, world: World) -> None:
     """With the node, since several may be asked; what is wrong use there is wrong use here."""
-    said = await failing(kube, "explain", "default/web/main")
+    said = await failing(kube, "explain", "default/gone/main")
     wrong = await failing(kube, "events", "--since", "1x", status=2)
 
     assert said.startswith("Error: node worker-1: ")
-    assert "default/web/main" in said
+    assert "default/gone/main" in said
     assert "1x" in wrong
 
 
@@ -376,7 +361,6 @@ async def test_kubectl_ends_with_the_command(kube: Kube, number: signal.Signals)
 
 async def test_a_command_ends_with_kubectl(kube: Kube, world: World) -> None:
     """One that goes on for ever does not try again for ever what cannot be any more."""
-    await world.run(owner("web", 1))
     async with process(kube, "events", "--follow", "--node", NODE) as command:
         assert command.stdout is not None
         await command.stdout.readline()

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,28 +13,12 @@ from click.testing import CliRunner
 
 from criproxy.cli import main as criproxy
 from criproxy.cli.kubectl.plugin import QUERIES, main
-from tests.asking import daemon, invoke, places, serving
-from tests.cli.kubectl.kube import AGENT, NEEDS_KUBECTL, NODE, TOKEN, Kube, cluster, process
+from tests.asking import invoke, places, serving
+from tests.cli.kubectl.kube import AGENT, NEEDS_KUBECTL, NODE, TOKEN, Kube, process
 from tests.conftest import ROOT
-from tests.node.world import World, owner, sharer
+from tests.node.world import World, owner
 
 pytestmark = NEEDS_KUBECTL
-
-
-@pytest.fixture
-async def kube(tmp_path: Path) -> AsyncIterator[Kube]:
-    """A cluster with one node."""
-    async with cluster(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """The daemon of that node, with two containers."""
-    async with daemon(tmp_path) as made:
-        await made.run(owner("web", 2))
-        await made.run(sharer("cache"))
-        yield made
 
 
 @pytest.mark.parametrize(

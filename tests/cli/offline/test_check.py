@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.placement.policies import BUILTIN
+from tests.asking import criproxy
 from tests.config.files import write
 from tests.conftest import ROOT
 
@@ -35,7 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check(host: Path, *arguments: str | Path) -> Result:
     """Run the command in this process."""
-    return CliRunner().invoke(main, ["check", "--host-root", str(host), *map(str, arguments)])
+    return criproxy("check", "--host-root", host, *arguments)
 
 
 WRONG = [
@@ -158,7 +158,7 @@ def test_another_machine(tmp_path: Path) -> None:
     """Without a machine the file is checked alone, and this is said."""
     file = write(tmp_path / "p.yaml", "policy: static\nreservedCpus: 4000\n")
 
-    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+    result = criproxy("check", "--no-machine", file)
 
     assert result.exit_code == 0
     assert "not checked against a machine" in result.stdout
@@ -166,7 +166,7 @@ def test_another_machine(tmp_path: Path) -> None:
 
 def test_no_machine_there(tmp_path: Path) -> None:
     """A host root that holds no machine is an error, which names the way out."""
-    result = CliRunner().invoke(main, ["check", str(tmp_path), "--host-root", str(tmp_path)])
+    result = criproxy("check", tmp_path, "--host-root", tmp_path)
 
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
@@ -275,15 +275,15 @@ def test_json(tmp_path: Path, host: Path) -> None:
 
 def test_wrong_use(tmp_path: Path) -> None:
     """No file is wrong use, not a wrong file."""
-    assert CliRunner().invoke(main, ["check"]).exit_code == 2
-    assert CliRunner().invoke(main, ["check", str(tmp_path), "--format", "xml"]).exit_code == 2
+    assert criproxy("check").exit_code == 2
+    assert criproxy("check", tmp_path, "--format", "xml").exit_code == 2
 
 
 def test_the_schema() -> None:
     """`criproxy schema` prints what lies beside the examples."""
     names = [argument for name in BUILTIN for argument in ("--policy", name)]
 
-    result = CliRunner().invoke(main, ["schema", *names])
+    result = criproxy("schema", *names)
 
     assert result.exit_code == 0
     assert result.stdout == (ROOT / "policies/policy.schema.json").read_text()
@@ -291,7 +291,7 @@ def test_the_schema() -> None:
 
 def test_the_schema_of_an_unknown_policy() -> None:
     """It is refused with the names that there are."""
-    result = CliRunner().invoke(main, ["schema", "--policy", "statik"])
+    result = criproxy("schema", "--policy", "statik")
 
     assert result.exit_code == 1
     assert result.stderr.endswith(f"policies are: {POLICIES}; did you mean 'static'?\n")

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.simulate.hosts import shaped
+from tests.asking import criproxy
 from tests.config.files import write
 from tests.sysfs import write_sysfs
 
@@ -33,7 +32,7 @@ def notes(tmp_path: Path) -> Check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         file = write(tmp_path / "p/p.yaml", policy)
-        result = CliRunner().invoke(main, ["check", str(file), "--host-root", str(tmp_path)])
+        result = criproxy("check", file, "--host-root", tmp_path)
         assert result.exit_code == 0, result.output
         lines = [line.removeprefix("  note: ") for line in result.output.splitlines() if line.startswith("  note: ")]
         return [line.replace(str(tmp_path), "") for line in lines if "kubelet" in line]

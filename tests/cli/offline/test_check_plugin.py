@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.simulate.hosts import shaped
+from tests.asking import criproxy
 from tests.config.files import write
 from tests.deviceplugin.fake_nvml import FakeNvml
 from tests.deviceplugin.hosts import Host, part, t4
@@ -31,7 +30,7 @@ def check(host: Path, policy: str, nvidia: str, *options: str) -> tuple[int, str
     """The exit status, and what is printed, for a policy file and NVIDIA's file on a machine."""
     file = write(host.parent / "p.yaml", policy)
     write(host / "etc/nvidia.yaml", nvidia)
-    result = CliRunner().invoke(main, ["check", "--host-root", str(host), *options, str(file)])
+    result = criproxy("check", "--host-root", host, *options, file)
     return result.exit_code, result.output
 
 
@@ -61,7 +60,7 @@ def test_a_config_map_is_not_the_file(host: Path, option: tuple[str, ...]) -> No
 def test_a_file_that_does_not_exist(host: Path) -> None:
     """The policy file names it, so that is where the mistake may be."""
     file = write(host.parent / "p.yaml", POLICY)
-    result = CliRunner().invoke(main, ["check", "--host-root", str(host), str(file)])
+    result = criproxy("check", "--host-root", host, file)
 
     text = f"{file}: devices.plugin.nvidiaConfig: {host}/etc/nvidia.yaml does not exist\n"
     assert (result.exit_code, result.output) == (1, text)

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import shaped
+from tests.asking import criproxy
 from tests.config.files import write
 from tests.deviceplugin.hosts import Host, t4
 from tests.sysfs import write_sysfs
@@ -56,7 +55,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(host: Path, file: Path, text: str) -> list[str]:
     """What is told of a file with this text, without its name, line and column."""
-    result = CliRunner().invoke(main, ["check", "--host-root", str(host), str(write(file, text))])
+    result = criproxy("check", "--host-root", host, write(file, text))
 
     assert result.exit_code == int("OK (" not in result.stdout), result.output
     return [line.split(": ", 1)[1] for line in result.stdout.splitlines() if line.startswith(f"{file}:")]
@@ -92,7 +91,7 @@ def test_classes_without_a_policy_that_places(tmp_path: Path) -> None:
     """No container has one, which is said."""
     file = write(tmp_path / "p.yaml", "policy: none\nclasses: {a: {irq: away}}\n")
 
-    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+    result = criproxy("check", "--no-machine", file)
 
     assert result.exit_code == 0, result.output
     assert "note: classes has no effect: the policy none places no containers" in result.stdout
@@ -104,7 +103,7 @@ def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, cl
     """A list or a mapping of CPU classes, as nri-plugins has had both, is accepted."""
     file = write(tmp_path / "p.yaml", f"policy: {policy}\ncpuClasses: {classes}\nidleCPUClass: fast\n")
 
-    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+    result = criproxy("check", "--no-machine", file)
 
     assert result.exit_code == 0, result.output
     assert "note:" not in result.stdout
@@ -131,7 +130,7 @@ def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes:
     for node in (*nodes, "null"):
         write(tmp_path / "dev" / node, "")
 
-    result = CliRunner().invoke(main, ["check", "--host-root", str(tmp_path), str(POLICIES / f"{name}.yaml")])
+    result = criproxy("check", "--host-root", tmp_path, POLICIES / f"{name}.yaml")
 
     assert result.exit_code == 0, result.output
     assert f"  devices of this machine:\n    {found}" in result.stdout
@@ -145,7 +144,7 @@ def test_the_file_for_a_node_with_vgpus(tmp_path: Path) -> None:
     for index in range(2):
         made.gpu(t4(index))
 
-    result = CliRunner().invoke(main, ["check", "--host-root", str(made.root), str(POLICIES / "vgpu-node.yaml")])
+    result = criproxy("check", "--host-root", made.root, POLICIES / "vgpu-node.yaml")
 
     assert result.exit_code == 0, result.output
     note = "only the driver knows the memory of NVIDIA's GPUs: the device plugin checks the profiles at startup"

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
-from tests.asking import LIMIT_S, NAMED, answering, places
+from tests.asking import LIMIT_S, NAMED, answering, criproxy, places
 from tests.node.world import World, sharer
 
 CALL = """from criproxy.cli import main
@@ -33,7 +31,7 @@ def completed(*words: str) -> list[str]:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell(shell: str) -> None:
     """It asks criproxy, in the way of that shell, and is printed without that shell being there."""
-    result = CliRunner().invoke(main, ["completion", shell])
+    result = criproxy("completion", shell)
 
     assert result.exit_code == 0
     assert f"_CRIPROXY_COMPLETE={shell}_complete" in result.output
@@ -41,7 +39,7 @@ def test_the_script_of_a_shell(shell: str) -> None:
 
 def test_bash_takes_its_script(tmp_path: Path) -> None:
     """After it, bash knows how to complete criproxy."""
-    script = CliRunner().invoke(main, ["completion", "bash"]).output
+    script = criproxy("completion", "bash").output
     done = subprocess.run(["bash", "-c", f"{script}\ncomplete -p criproxy"], capture_output=True, text=True, check=True)
 
     assert "_criproxy_completion" in done.stdout

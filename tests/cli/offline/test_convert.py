@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from criproxy.agent.objects.node_policy import Spec
-from criproxy.cli import main
 from tests.agent.objects.structural import complaints
 from tests.agent.objects.test_crds import schema_of
+from tests.asking import criproxy
 from tests.conftest import ROOT
 
 LABELS = {"crirm": "cri-resource-manager.intel.com/group", "nri": "config.nri/group"}
@@ -36,7 +36,7 @@ def convert(
     """Convert a file with *objects*."""
     file = tmp_path / name
     file.write_text("\n---\n".join(map(json.dumps, objects)))  # JSON is YAML, and quotes all texts
-    return CliRunner().invoke(main, ["convert", str(file), *options])
+    return criproxy("convert", file, *options)
 
 
 def converted(result: Result) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def checked(tmp_path: Path, text: str) -> Result:
     """Give a file with *text* to `criproxy check`."""
     file = tmp_path / "checked.yaml"
     file.write_text(text)
-    return CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+    return criproxy("check", "--no-machine", file)
 
 
 def before_and_after(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -292,7 +292,7 @@ def test_texts_stay_texts(tmp_path: Path) -> None:
 def test_standard_input() -> None:
     """- is what kubectl writes into a pipe."""
     text = yaml.safe_dump(config_map("c.default", "Active: none"))
-    result = CliRunner().invoke(main, ["convert", "-"], input=text)
+    result = criproxy("convert", "-", stdin=text)
 
     assert len(converted(result)) == 1
 

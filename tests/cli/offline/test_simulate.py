@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from criproxy.cli import main
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.simulate.hosts import machine
+from tests.asking import criproxy
 from tests.sysfs import write_sysfs
 
 CASES = """
@@ -45,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 def simulate(*arguments: object) -> Result:
     """What the command says."""
-    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+    return criproxy("simulate", *arguments)
 
 
 def test_a_line_for_each_case(file: Path) -> None:

@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from criproxy.cli import main
 from criproxy.cli.offline.simulate_load import AT_CARDS, MEASURES, informative
 from criproxy.placement.records.trace import Header, header_line
 from criproxy.simulate.hosts import machine
+from tests.cli.offline.test_simulate import simulate
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,11 +42,6 @@ def policies(tmp_path: Path) -> list[str]:
     for name in ("static", "none"):
         (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\n")
     return [word for name in ("static", "none") for word in ("--policy", str(tmp_path / f"{name}.yaml"))]
-
-
-def simulate(*arguments: object) -> Result:
-    """What the command says."""
-    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
 
 
 def test_a_table_side_by_side(spec: Path, policies: list[str]) -> None:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from criproxy.cli import main
+from tests.cli.offline.test_simulate import simulate
 from tests.config.files import write
 from tests.config.packages import install
 
@@ -61,11 +60,6 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "files/load.yaml").write_text(SPEC)
     (tmp_path / "files/cases.yaml").write_text(CASES)
     return tmp_path / "files"
-
-
-def simulate(*arguments: object) -> Result:
-    """What the command says."""
-    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner
 
-from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.machine.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
 from criproxy.simulate.hosts import GIB, machine
+from tests.asking import criproxy
 from tests.host.tree import plant
 from tests.sysfs import write_sysfs
 
@@ -56,7 +55,7 @@ def show(root: Path, topology: Topology, output: str, files: dict[str, str] | No
     """Return what the command prints about a machine with further files."""
     write_sysfs(root, topology)
     plant(root, files or {})
-    result = CliRunner().invoke(main, ["topology", "--host-root", str(root), "--format", output])
+    result = criproxy("topology", "--host-root", root, "--format", output)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -161,7 +160,7 @@ def test_picture_marks_and_explains(tmp_path: Path) -> None:
 
 def test_the_processor_of_this_machine(tmp_path: Path) -> None:
     """Its name and flags follow the tree; the tree of a copy has none, since its processor is unknown."""
-    here = CliRunner().invoke(main, ["topology"]).output
+    here = criproxy("topology").output
     elsewhere = show(tmp_path, ONE, "table")
 
     processor, flags = here.splitlines()[-2:]
@@ -172,8 +171,8 @@ def test_the_processor_of_this_machine(tmp_path: Path) -> None:
 
 def test_no_machine_there(tmp_path: Path) -> None:
     """A folder without /sys is an error in a sentence; a folder that is not there is wrong use."""
-    empty = CliRunner().invoke(main, ["topology", "--host-root", str(tmp_path)])
-    missing = CliRunner().invoke(main, ["topology", "--host-root", str(tmp_path / "none")])
+    empty = criproxy("topology", "--host-root", tmp_path)
+    missing = criproxy("topology", "--host-root", tmp_path / "none")
 
     assert (empty.exit_code, missing.exit_code) == (1, 2)
     assert empty.stderr.startswith(f"Error: no CPUs found in {tmp_path}/sys/devices/system/cpu: the host root must be")

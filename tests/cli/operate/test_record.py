@@ -12,14 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from criproxy.api.recorder import Recorder
-from criproxy.cli import main
 from criproxy.errors import UsageError
 from criproxy.placement.events import ContainerStarted, PodCreated
 from criproxy.simulate.loads import read_trace
-from tests.asking import NAMED, serving
+from tests.asking import NAMED, criproxy, serving
 from tests.node.world import World, sharer
 
 
@@ -36,7 +35,7 @@ def _serving(world: World, directory: Path) -> AbstractAsyncContextManager[Any]:
 
 def record(directory: Path, *arguments: str) -> Result:
     """What the command says."""
-    return CliRunner().invoke(main, ["record", "--control-socket", str(directory / "control.sock"), *arguments])
+    return criproxy("record", "--control-socket", directory / "control.sock", *arguments)
 
 
 async def test_a_trace_of_some_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.cli.operate.reload import _sentence
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store.configurations import InForceOnce, add, read_tried, write_tried
 from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
+from tests.asking import criproxy, invoke
 from tests.cli.test_hostile_text import is_harmless
 from tests.daemons import LIMIT_S, Serve, node_files
 from tests.denied import WITHOUT_PRIVILEGES, closed
@@ -70,7 +70,7 @@ class Scene:
         place = ("--control-socket", str(self.directory / "run/control.sock"))
         if arguments[0] == "history":
             place = ("--state-dir", str(self.directory / "state"))
-        return await asyncio.to_thread(CliRunner().invoke, main, [*arguments, *place])
+        return await invoke(*arguments, *place)
 
     async def listed(self, count: int) -> Result:
         """Wait until `criproxy history config` lists so many configurations; they are written after the answer."""
@@ -200,7 +200,7 @@ async def test_who_would_have_no_place(tmp_path: Path) -> None:
 )
 def test_wrong_use(arguments: tuple[str, ...], said: str) -> None:
     """Exit status 2 and a sentence."""
-    result = CliRunner().invoke(main, ["reload", *arguments])
+    result = criproxy("reload", *arguments)
 
     assert (result.exit_code, said in result.output) == (2, True), result.output
 
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "none.yaml", "there is no such file"),
         (open_to_all, "can be written by every user"),
     ):
-        result = CliRunner().invoke(main, ["reload", "--dry-run", str(file)])
+        result = criproxy("reload", "--dry-run", file)
         assert (result.exit_code, said in result.output) == (1, True), result.output
 
 
@@ -246,7 +246,7 @@ async def test_an_interrupted_try_may_have_begun(tmp_path: Path) -> None:
 
 def test_a_number_that_is_none() -> None:
     """It is called what people call it."""
-    result = CliRunner().invoke(main, ["history", "config", "x"])
+    result = criproxy("history", "config", "x")
 
     assert (result.exit_code, "'x' is not a valid whole number" in result.output) == (2, True), result.output
 
@@ -264,8 +264,8 @@ def test_history_needs_root(tmp_path: Path) -> None:
 def test_history_of_a_node_without_one(tmp_path: Path) -> None:
     """It says so; a number that is not there is an error."""
     (tmp_path / "criproxy.db").touch()
-    none = CliRunner().invoke(main, ["history", "config", "--state-dir", str(tmp_path)])
-    wrong = CliRunner().invoke(main, ["history", "config", "3", "--state-dir", str(tmp_path)])
+    none = criproxy("history", "config", "--state-dir", tmp_path)
+    wrong = criproxy("history", "config", "3", "--state-dir", tmp_path)
 
     assert (none.exit_code, wrong.exit_code) == (0, 1)
     assert "No configuration was in effect yet" in none.output
@@ -276,7 +276,7 @@ def test_history_of_a_node_without_one(tmp_path: Path) -> None:
 def test_history_of_a_directory_without_state(tmp_path: Path) -> None:
     """Where criproxy has never run, nothing is known: that is no history without configurations."""
     for directory, said in ((tmp_path, "has no state: criproxy has not run with"), (tmp_path / "typo", "no directory")):
-        result = CliRunner().invoke(main, ["history", "config", "--state-dir", str(directory)])
+        result = criproxy("history", "config", "--state-dir", directory)
         assert (result.exit_code, said in result.output) == (1, True), result.output
 
 
@@ -285,8 +285,8 @@ def test_history_as_json(tmp_path: Path) -> None:
     once = InForceOnce(text=STATIC, source="/p.yaml", hash="a0", policy="static", at_s=1.5, how="file")
     add(tmp_path, once)
     command = ["history", "config", "--format", "json", "--state-dir", str(tmp_path)]
-    (listed,) = json.loads(CliRunner().invoke(main, command).output)["configurations"]
-    alone = json.loads(CliRunner().invoke(main, [*command, "1"]).output)
+    (listed,) = json.loads(criproxy(*command).output)["configurations"]
+    alone = json.loads(criproxy(*command, "1").output)
 
     assert (listed["since"], listed["at_s"]) == ("1970-01-01T00:00:01.500Z", 1.5)
     assert alone == {**listed, "text": STATIC}

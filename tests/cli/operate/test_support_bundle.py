@@ -17,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.cli.bundle import collect
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.settings import Loaded
 from criproxy.simulate.hosts import machine
-from tests.asking import LIMIT_S, NAMED, daemon, places
+from tests.asking import LIMIT_S, NAMED, criproxy, daemon, invoke, places
 from tests.disks import fill, small_disk
 from tests.node.world import World, owner, sharer
 from tests.sysfs import write_sysfs
@@ -48,7 +47,7 @@ def arguments(directory: Path, *more: str) -> list[str]:
 
 async def bundle(directory: Path, *more: str) -> Result:
     """Run the command in a thread: the daemon lives on this one's loop."""
-    return await asyncio.to_thread(CliRunner().invoke, main, arguments(directory, *more))
+    return await invoke(*arguments(directory, *more))
 
 
 def unpacked(directory: Path) -> dict[str, str]:
@@ -128,7 +127,7 @@ async def test_the_policy_file_is_that_of_the_daemon(tmp_path: Path, patient: No
     (tmp_path / "host/policy.yaml").write_text("policy: static\n")
     async with daemon(tmp_path) as world:
         world.controller.context.in_force.loaded = Loaded(file=f"/{own}", hash="a0", at_s=0.0)
-        result = await asyncio.to_thread(CliRunner().invoke, main, [*words[:at], *words[at + 2 :]])
+        result = await invoke(*words[:at], *words[at + 2 :])
 
     files = unpacked(tmp_path)
     assert result.exit_code == 0, result.output
@@ -155,7 +154,7 @@ def test_a_daemon_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
         words = arguments(tmp_path, "--http", f"unix://{tmp_path}/http.sock")
         (tmp_path / "policy.yaml").unlink()
         os.mkfifo(tmp_path / "policy.yaml")
-        result = CliRunner().invoke(main, words)
+        result = criproxy(*words)
 
     files = unpacked(tmp_path)
     assert result.exit_code == 0, result.output
@@ -168,7 +167,7 @@ def test_a_daemon_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
     """The user has to name another one."""
     (tmp_path / "bundle.tar.gz").write_text("old")
-    result = CliRunner().invoke(main, arguments(tmp_path))
+    result = criproxy(*arguments(tmp_path))
 
     assert (result.exit_code, (tmp_path / "bundle.tar.gz").read_text()) == (2, "old")
     assert "already exists: name another file with --output" in result.output
@@ -176,7 +175,7 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     """That is said before anything is collected."""
-    result = CliRunner().invoke(main, ["support-bundle", "--output", str(tmp_path / "no/such.tar.gz")])
+    result = criproxy("support-bundle", "--output", tmp_path / "no/such.tar.gz")
 
     assert result.exit_code == 1
     assert "cannot be written (No such file or directory): name another file with --output" in result.output
@@ -190,7 +189,7 @@ def test_a_place_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         words = [
             word if word != str(tmp_path / "bundle.tar.gz") else f"{disk}/b.tar.gz" for word in arguments(tmp_path)
         ]
-        result = CliRunner().invoke(main, words)
+        result = criproxy(*words)
         left = [path.name for path in disk.iterdir()]
 
     assert (result.exit_code, left) == (1, ["filler"])
@@ -201,7 +200,7 @@ def test_a_place_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_standard_output_has_only_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it can be written on another machine; the list goes to standard error."""
     monkeypatch.setattr(collect, "parts", lambda _: [])
-    done = CliRunner().invoke(main, ["support-bundle", "--output", "-"])
+    done = criproxy("support-bundle", "--output", "-")
 
     with tarfile.open(fileobj=io.BytesIO(done.stdout_bytes)) as tar:
         assert any(name.endswith("/MANIFEST") for name in tar.getnames())

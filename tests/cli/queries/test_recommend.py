@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from criproxy.api.metrics.moment import Moment
 from criproxy.api.metrics.proxy_metrics import of_controller
-from criproxy.cli import main
 from criproxy.process.http.metrics import Registry
 from tests.api.test_usage import OFFERED, asked, report
+from tests.asking import criproxy
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 METRICS = """
@@ -32,7 +32,7 @@ criproxy_vgpu_free{{device_class="nvidia",profile="gpu-8g"}} 1
 
 def run(*arguments: str) -> Result:
     """Run the command."""
-    return CliRunner().invoke(main, ["recommend", *arguments])
+    return criproxy("recommend", *arguments)
 
 
 def recorded(directory: Path, cpu: float = 0.7, used: float = 80, name: str = "metrics") -> str:

@@ -17,11 +17,10 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from criproxy.api.views.situation import Situation
 from criproxy.api.views.status import rows, summary
-from criproxy.cli import main
 from criproxy.cli.queries import status
 from criproxy.cli.queries.status import render
 from criproxy.cli.render.console import UNLIMITED
@@ -40,7 +39,7 @@ from criproxy.placement.events import (
 from criproxy.simulate.hosts import machine
 from criproxy.wire.sockets import listen
 from tests import asking
-from tests.asking import LIMIT_S, NAMED, answering, daemon, places, printed
+from tests.asking import LIMIT_S, NAMED, answering, criproxy, daemon, places, printed
 from tests.node.world import STATIC, World, owner, sharer
 
 
@@ -339,7 +338,7 @@ def test_the_check_waits_for_updates_that_are_under_way(monkeypatch: pytest.Monk
 
 def test_check_and_watch_exclude_each_other() -> None:
     """Wrong use is told as such."""
-    result = CliRunner().invoke(main, ["status", "--check", "--watch"])
+    result = criproxy("status", "--check", "--watch")
 
     assert result.exit_code == 2
     assert "cannot be combined" in result.output
@@ -379,7 +378,7 @@ def test_watch_into_a_pipe_that_is_closed_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("interval", ["nan", "inf", "-inf", "1e300", "0.1", "soon"])
 def test_a_pause_that_nobody_can_wait_is_wrong_use(interval: str) -> None:
     """It is refused before anything is shown."""
-    result = CliRunner().invoke(main, ["status", "--watch", "--interval", interval])
+    result = criproxy("status", "--watch", "--interval", interval)
 
     assert result.exit_code == 2
     assert "Invalid value for '--interval'" in result.output

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from criproxy.cli import main
 from criproxy.cli.queries.usage import BARS, render
 from tests.api.test_usage import OFFERED, Asked, asked, report
-from tests.asking import LIMIT_S, printed
+from tests.asking import LIMIT_S, invoke, printed
 from tests.node.devices.test_create_checks_vgpu import pod_with
 
 CARD_ID = "GPU-13f6e2a1-58b4-9d0c-77aa-0c1d2e3f4a5b"
@@ -207,8 +206,7 @@ async def node(directory: Path) -> AsyncIterator[Asked]:
 
 async def run(directory: Path, *arguments: str) -> Result:
     """Run the command in a thread: the daemon lives on this one's loop."""
-    command = ["usage", *arguments, "--control-socket", str(directory / "control.sock")]
-    return await asyncio.to_thread(CliRunner().invoke, main, command)
+    return await invoke("usage", *arguments, "--control-socket", directory / "control.sock")
 
 
 async def test_a_daemon_is_asked(tmp_path: Path) -> None:
