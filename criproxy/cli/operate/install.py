@@ -123,13 +123,12 @@ def command(  # noqa: PLR0913 (one for each option)
     from criproxy.install.policy import policy_text
     from criproxy.wire.sockets import unix_path
 
-    runtime = unix_path(runtime_endpoint, "--runtime-endpoint") if runtime_endpoint else ""
+    runtime = paths.socket_of(unix_path(runtime_endpoint, "--runtime-endpoint")) if runtime_endpoint else ""
     text = policy_text(policy, host_root) if policy else None
     token = _token(http_token_file) if http_token_file else ""
     ready_by, read_node = (str(kubeconfig.absolute()), node_reader(kubeconfig)) if kubeconfig else ("", None)
-    page, serve = None if http is None else _address(http), _serve(serve_options)
-    request = Request(paths.socket_of(runtime), text, ready_by, page, token, serve, controls, nri, read_node)
-    if token and not page:
+    request = Request(runtime, text, ready_by, _address(http), token, _serve(serve_options), controls, nri, read_node)
+    if token and not request.http:
         raise UsageError("--http-token-file is for the page, which needs --http")
     kind = None if node_kind == "auto" else NodeKind(node_kind)
     with leaving_on(signal.SIGTERM, signal.SIGHUP):
@@ -158,12 +157,12 @@ def node_reader(kubeconfig: Path) -> "ReadNode":
     return lambda name: asyncio.run(read(name))
 
 
-def _address(text: str) -> str:
-    """Return the value of ``--http``; empty if it is off."""
+def _address(text: str | None) -> str | None:
+    """Return the value of ``--http``; empty if it is off, None if it is to stay."""
     from criproxy.process.http.address import Address
 
-    if text == "off":
-        return ""
+    if text is None or text == "off":
+        return None if text is None else ""
     Address.parse(text)
     if set(text) & _NOT_IN_UNITS:
         raise UsageError(f"--http: {text!r} has a character that a unit's environment file cannot have there")
