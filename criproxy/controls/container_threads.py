@@ -106,9 +106,7 @@ class ContainerThreads:
         They are of its first process, and of those that were put into it later, as the kubelet's exec does it.
         """
         families = ((number, self.family(number)) for number in numbers)
-        return (
-            number for number, family in families if family and family.process == number and family.parent not in there
-        )
+        return (number for number, each in families if each and each.process == number and each.parent not in there)
 
     def starter(self, there: Iterable[int]) -> int:
         """Return the process that has started the container's first one; 0 if it is unknown."""

@@ -5,7 +5,7 @@ device nodes are needed. Therefore both are written. The nodes also preserve acc
 write the device rules again from the create request, as during a reload or an update of the cpuset.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -178,14 +178,11 @@ class _Case:
         if self.rules.hide_unallocated == "enforce":
             text = f"{self._why_none}: {how}"
             return Boundary(hidden, (self._finding(Word.HIDDEN, text), *stripped))
-        own = self._without_own(asked, wanted) if tampered else asked
+        own = self._without(asked, self._own(wanted)) if tampered else asked
         if self.rules.hide_unallocated == "off":
             return Boundary(own, stripped)
-        text = (
-            f"{self._why_none}, and it may see the cards that its image asks for, because hideUnallocated is report; "
-            f"with enforce, {how}"
-        )
-        return Boundary(own, (self._finding(Word.WOULD_HIDE, text), *stripped))
+        text = f"{self._why_none}, and it may see the cards that its image asks for, because hideUnallocated is report"
+        return Boundary(own, (self._finding(Word.WOULD_HIDE, f"{text}; with enforce, {how}"), *stripped))
 
     @property
     def _why_none(self) -> str:
@@ -248,30 +245,27 @@ class _Case:
             entries = [env for env in entries if env.value != hiding]
         fine = not entries if wanted is None else [env.value for env in entries] == [wanted]
         gone = {env for env in managed if env.name != kind.visible_env} | ({*entries} if not fine else set())
-        envs = tuple(env for env in asked.envs if env not in gone) if gone else asked.envs
-        if not fine and wanted is not None:
-            envs = (*envs, EnvVar(kind.visible_env, wanted))
-        mounts = asked.mounts
-        if kind.strip_mount_prefix:
-            kept = tuple([mount for mount in mounts if self._fits(mount.container_path)])
-            mounts = mounts if len(kept) == len(mounts) else kept
-        if envs is asked.envs and mounts is asked.mounts:
-            return asked
-        return replace(asked, envs=envs, mounts=mounts)
+        left = self._without(asked, gone)
+        if fine or wanted is None:
+            return left
+        return replace(left, envs=(*left.envs, EnvVar(kind.visible_env, wanted)))
 
-    def _without_own(self, asked: DeviceRequest, wanted: bytes | None) -> DeviceRequest:
-        """Return *asked* without requests for other cards than those allocated, and otherwise unchanged."""
-        gone = self._own(wanted)
-        envs = tuple([env for env in asked.envs if env not in gone])
-        mounts = tuple([mount for mount in asked.mounts if self._fits(mount.container_path)])
+    def _without(self, asked: DeviceRequest, gone: Collection[EnvVar]) -> DeviceRequest:
+        """Return *asked* without the variables in *gone*, and without mounts that request other cards."""
+        envs, mounts = asked.envs, asked.mounts
+        if gone:
+            envs = tuple([env for env in envs if env not in gone])
+        if self.kind.strip_mount_prefix:
+            mounts = tuple([mount for mount in mounts if self._fits(mount.container_path)])
+        if envs is asked.envs and len(mounts) == len(asked.mounts):
+            return asked
         return replace(asked, envs=envs, mounts=mounts)
 
     def _managed(self) -> list[EnvVar]:
         """Return the variables that the class manages: the visible one, and those that are removed."""
-        kind, beside = self.kind, self.kind.beside_env if self.given.given is Given.CARDS else ()
-        return [
-            env for env in self.near if env.name == kind.visible_env or (kind.strips(env.name) and env not in beside)
-        ]
+        kind, visible = self.kind, self.kind.visible_env
+        beside = kind.beside_env if self.given.given is Given.CARDS else ()
+        return [env for env in self.near if env.name == visible or (kind.strips(env.name) and env not in beside)]
 
     def _fits(self, container_path: str) -> bool:
         """Whether a mount at *container_path* requests no more than is allocated."""
@@ -319,10 +313,8 @@ class _Case:
             text = f"criproxy added {', '.join(paths)}, so that updates of its cpuset do not take its cards away"
             return Boundary(complete, (self._finding(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
-            text = (
-                "its CreateContainer request has no device node of the card: an update of its cpuset or a reload of "
-                "systemd may take the card away"
-            )
+            text = "its CreateContainer request has no device node of the card"
+            text += ": an update of its cpuset or a reload of systemd may take the card away"
             if not self.rules.update_without_nodes:
                 text += ", so criproxy leaves it where it is"
             return Boundary(asked, (self._finding(Word.NO_NODES, text),))

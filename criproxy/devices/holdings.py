@@ -146,10 +146,8 @@ def facts_of(
         if allocation.given is Given.CARDS:
             ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
             facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
-            if allocation.shares:
-                facts[f"{kind}_allocated"] = {
-                    share.resource: _share(share) for share in allocation.shares[:MOST_SHARES]
-                }
+            if shares := allocation.shares[:MOST_SHARES]:
+                facts[f"{kind}_allocated"] = {share.resource: _share(share) for share in shares}
             if own_nodes := nodes.get(kind):
                 facts[f"{kind}_nodes"] = ",".join(own_nodes[:MOST_IDS])
     for kind in {kind for kind, _ in vgpus_of(evidence)} if quota else ():

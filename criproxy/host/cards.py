@@ -44,11 +44,8 @@ class CdiSpecs:
         found: dict[str, frozenset[str]] = {}
         for path in self._files(kind, host_root):
             found |= self._edits(path)
-        return {
-            name: kind.visible_env in variables
-            for name, variables in found.items()
-            if kind.cdi_device(name) is not None
-        }
+        own = (name for name in found if kind.cdi_device(name) is not None)
+        return {name: kind.visible_env in found[name] for name in own}
 
     def _files(self, kind: DeviceClass, host_root: Path) -> Iterator[Path]:
         if kind.visible_env and kind.cdi_kinds:
@@ -101,11 +98,9 @@ class DriverFiles:
 
     def cdi_sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
         """Return the result of `CdiSpecs.sets`; the previous one while a file hangs."""
-        work = partial(self.cdi.sets, kind, host_root)
+        name, work = f"the CDI specifications of {kind.name}", partial(self.cdi.sets, kind, host_root)
         with suppress(Hangs):
-            self._cdi_sets[kind.name] = self.patience.ask(
-                f"the CDI specifications of {kind.name}", work, self.timeout_s
-            )
+            self._cdi_sets[kind.name] = self.patience.ask(name, work, self.timeout_s)
         return self._cdi_sets.get(kind.name, {})
 
     def places(self, host_root: Path, cards: Mapping[str, AddressAndNodes]) -> list[Place]:
@@ -135,10 +130,8 @@ def find_cards(
 
 def card_names(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
     """Return names in the directories of nodes, drivers and CDI specifications: they change whenever the cards do."""
-    folders = {
-        NVIDIA_GPUS,
-        *(split(path)[0].lstrip("/") for kind in classes for path in (*kind.per_device, *kind.shared)),
-    }
+    paths = (path for kind in classes for path in (*kind.per_device, *kind.shared))
+    folders = {NVIDIA_GPUS, *(split(path)[0].lstrip("/") for path in paths)}
     names = {f"{folder}/{name}" for folder in folders for name in entries(host_root / folder)}
     for folder in FOLDERS:
         for name in entries(host_root / folder):
@@ -201,9 +194,8 @@ def _paths_of_other_vendors(
         if (file := host_root / "sys/class" / subsystem / split(path)[1] / "device/vendor").exists()
     }
     vendors = files.read(owners, owners)
-    return frozenset(
-        path for path, vendor in zip(owners.values(), vendors, strict=True) if vendor and vendor != kind.pci_vendor
-    )
+    pairs = zip(owners.values(), vendors, strict=True)
+    return frozenset(path for path, vendor in pairs if vendor and vendor != kind.pci_vendor)
 
 
 def _nvidia_ids(host_root: Path, files: DriverFiles) -> Iterator[tuple[int, tuple[str, str]]]:

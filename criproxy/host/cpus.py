@@ -33,9 +33,8 @@ def read_online(host_root: Path) -> CpuSet:
     if online is None:
         online = frozenset(cpu for cpu in numbered(folder, "cpu") if read_text(folder / f"cpu{cpu}/online") != "0")
     if not online:
-        raise CriproxyError(
-            f"no CPUs found in {folder}: the host root must be the directory that contains the host's sys"
-        )
+        must = "the host root must be the directory that contains the host's sys"
+        raise CriproxyError(f"no CPUs found in {folder}: {must}")
     return online
 
 

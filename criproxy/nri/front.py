@@ -300,10 +300,8 @@ class NriFront:
 
     def _pod_resized(self, request: nri.UpdatePodSandboxRequest) -> None:
         resources = messages.update_request("", request.linux_resources).linux
-        self._watched(
-            "UpdatePodSandboxResources",
-            cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=request.pod.id, resources=resources),
-        )
+        resized = cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=request.pod.id, resources=resources)
+        self._watched("UpdatePodSandboxResources", resized)
 
     # ---------------------------------------------------------------- rules
 

@@ -97,9 +97,8 @@ def update(container_id: str, linux: cri.LinuxContainerResources) -> nri.Contain
         resources.memory.limit.value = linux.memory_limit_in_bytes
     if linux.memory_swap_limit_in_bytes:
         resources.memory.swap.value = linux.memory_swap_limit_in_bytes
-    resources.hugepage_limits.extend(
-        nri.HugepageLimit(page_size=each.page_size, limit=each.limit) for each in linux.hugepage_limits
-    )
+    for each in linux.hugepage_limits:
+        resources.hugepage_limits.add(page_size=each.page_size, limit=each.limit)
     return found
 
 

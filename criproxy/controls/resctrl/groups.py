@@ -179,11 +179,8 @@ class Groups:
             raise GroupError(f"RDT class {name} has no control group: {self._why(error)}") from error
 
     def _full(self, most: int) -> str:
-        others = [
-            name
-            for name in entries(self.mount)
-            if not name.startswith(PREFIX) and (self.mount / name / SCHEMATA).exists()
-        ]
+        names = (name for name in entries(self.mount) if not name.startswith(PREFIX))
+        others = [name for name in names if (self.mount / name / SCHEMATA).exists()]
         shown = ", ".join([*others[:_SHOWN], *(["…"] if len(others) > _SHOWN else [])])
         by_others = f", of which others have made {len(others)}: {shown}" if others else ""
         return f"this machine can have {most}, the root group among them, and all are in use{by_others}"
@@ -228,9 +225,8 @@ class Groups:
             data = json.loads((self._state_dir / ROOT_BEFORE).read_text())
             if data["boot"] != self._boot:
                 return None
-            return {
-                key: {int(id_): int(value) for id_, value in each.items()} for key, each in data["schemata"].items()
-            }
+            found = data["schemata"].items()
+            return {key: {int(id_): int(value) for id_, value in each.items()} for key, each in found}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 

@@ -27,6 +27,11 @@ def clean_path(path: str) -> str:
     return normpath("/" + path.lstrip("/"))
 
 
+def is_among(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a variable matches one of *patterns*: names, or prefixes followed by ``*``."""
+    return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClass:
     """One kind of accelerator."""
@@ -96,9 +101,7 @@ class DeviceClass:
 
     def strips(self, env: str) -> bool:
         """Whether a variable other than the visible one is removed."""
-        return env != self.visible_env and any(
-            env.startswith(name[:-1]) if name.endswith("*") else env == name for name in self.strip_env
-        )
+        return env != self.visible_env and is_among(env, self.strip_env)
 
     def asked_by_mount(self, container_path: str) -> str | None:
         """Return what a mount at *container_path* requests; None if it requests no card."""

@@ -49,9 +49,8 @@ class Checkpoint:
                 may have changed since.
         """
         if own := self.of(pod_uid, container):
-            return {name: set(ids) for name, ids in own.items()} != {
-                name: set(ids) for name, ids in reported.items() if ids
-            }
+            told = {name: set(ids) for name, ids in reported.items() if ids}
+            return {name: set(ids) for name, ids in own.items()} != told
         if not current:
             return False
         return any(self._owners.get((name, each), pod_uid) != pod_uid for name, ids in reported.items() for each in ids)
@@ -94,9 +93,8 @@ def read_checkpoint(data: bytes) -> Checkpoint:
 def _entry(entry: object, where: str) -> tuple[str, str, str, list[str]]:
     """Return the UID of the pod, the name of the container, the resource, and the ids."""
     members = _typed(dict, entry, where)
-    pod_uid, container, resource = (
-        _typed(str, members.get(key), f"{where}.{key}") for key in ("PodUID", "ContainerName", "ResourceName")
-    )
+    keys = "PodUID", "ContainerName", "ResourceName"
+    pod_uid, container, resource = (_typed(str, members.get(key), f"{where}.{key}") for key in keys)
     return pod_uid, container, resource, list(_ids(members.get("DeviceIDs"), f"{where}.DeviceIDs"))
 
 

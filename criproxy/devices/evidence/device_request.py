@@ -135,7 +135,6 @@ def of_class(kind: DeviceClass, stock: Stock, cards: Sequence[Offered]) -> Respo
     """
     paths = unique((*stock.shared, *(path for each in cards for path in each.paths)))
     nodes = tuple(DeviceNode(path, path, kind.permissions) for path in paths if cards)
-    value = (
-        visible_value(kind, unique(each.card for each in cards), stock) if kind.visible_env and kind.write_env else None
-    )
+    is_named = kind.visible_env and kind.write_env
+    value = visible_value(kind, unique(each.card for each in cards), stock) if is_named else None
     return Response(envs={} if value is None else {kind.visible_env: value.decode()}, devices=nodes)

@@ -222,9 +222,7 @@ def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:
 
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
     """Return the ids of CDI devices; none if one of them does not name a single card, such as ``all``."""
-    found = [
-        (card.id or device) if (card := stock.card(kind, device)) else own_word(kind, device) for device in devices
-    ]
+    found = [(card.id or each) if (card := stock.card(kind, each)) else own_word(kind, each) for each in devices]
     return kind.physical(found) if all(found) else ()
 
 
@@ -243,9 +241,8 @@ def _traces(kind: DeviceClass, asked: DeviceRequest) -> bool:
     hidden = kind.hide_value.encode()
     written = kind.visible_env if kind.write_env else ""
     variables = (env.value for env in asked.envs if env.name == written) if written else ()
-    return any(value != hidden for value in variables) or any(
-        kind.asked_by_mount(mount.container_path) is not None for mount in asked.mounts
-    )
+    mounts = (kind.asked_by_mount(mount.container_path) for mount in asked.mounts)
+    return any(value != hidden for value in variables) or any(name is not None for name in mounts)
 
 
 def _foreign_cdi(classes: Sequence[DeviceClass], asked: DeviceRequest) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from criproxy.devices.classes.builtin import BUILTIN
-from criproxy.devices.classes.device_class import DeviceClass, IdFormat
+from criproxy.devices.classes.device_class import DeviceClass, IdFormat, is_among
 from criproxy.devices.device_rules import (
     DeviceRules,
     HideUnallocated,
@@ -19,7 +19,6 @@ from criproxy.devices.device_rules import (
 )
 from criproxy.devices.options import option_types
 from criproxy.devices.options.plugin_options import PluginOptions
-from criproxy.devices.plugin.enforcement import is_among
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.placement.options.policy_options import Misfit, NamespacePattern, Path
 

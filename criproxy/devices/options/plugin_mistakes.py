@@ -67,10 +67,8 @@ def _of_class(path: Path, kind: DeviceClass, resource: str) -> Iterator[Misfit]:
         example = kind.resources[0].translate({ord("*"): None, ord("?"): None})
         yield Misfit(path, f"the class {kind.name!r} has {has}: add the resource to offer, such as {example}")
     if resource and not kind.serves(resource):
-        yield Misfit(
-            (*path, "resource"),
-            f"{resource} is not a resource of the class {kind.name!r}, which has {has}: add it to resources there",
-        )
+        text = f"{resource} is not a resource of the class {kind.name!r}, which has {has}: add it to resources there"
+        yield Misfit((*path, "resource"), text)
     if not kind.per_device:
         yield Misfit(path, f"the cards of the class {kind.name!r} cannot be found: it needs nodes.perDevice")
     if kind.id_format == "uuid":
@@ -139,10 +137,8 @@ def _of_both(path: Path, entry: SharedCards, place: str, other: SharedCards) -> 
     if entry.name != other.name or (entry.replicas, entry.target) == (other.replicas, other.target):
         return
     if both := _in_both(entry, other):
-        text = (
-            f"{both} of {entry.name} {'is' if both.startswith('card ') else 'are'} also shared by {place}, but with "
-            "different replicas or rename"
-        )
+        are = "is" if both.startswith("card ") else "are"
+        text = f"{both} of {entry.name} {are} also shared by {place}, but with different replicas or rename"
         yield Misfit((*path, "devices"), f"{text}: list different cards in one of them")
 
 

@@ -33,9 +33,7 @@ def _selector(value: object) -> Selector:
 
 
 def _names_a_card(value: object) -> bool:
-    return not isinstance(value, bool) and (
-        (isinstance(value, int) and value >= 0) or bool(isinstance(value, str) and value)
-    )
+    return (type(value) is int and value >= 0) or (isinstance(value, str) and value != "")
 
 
 SelectorOption = Annotated[

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from criproxy.devices.classes.builtin import NVIDIA
-from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.devices.classes.device_class import DeviceClass, is_among
 from criproxy.devices.classes.mig_profiles import can_match, is_of_part, likely_name, most_memory_mib, without_part
 from criproxy.devices.classes.vgpu_profiles import MIG, CardChoice, Enforcement, Profile, WhenMissing
 from criproxy.devices.options.option_types import ClassName, Section, Text, class_mistakes
 from criproxy.devices.plugin.card_division import ALL_CARDS_PERCENT, ALL_CORES_PERCENT
-from criproxy.devices.plugin.enforcement import PLACEHOLDERS, SWITCHES, is_among
+from criproxy.devices.plugin.enforcement import PLACEHOLDERS, SWITCHES
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.placement.options.policy_options import Misfit, Path
 
@@ -245,10 +245,8 @@ def mig_notes(profiles: Sequence[Profile]) -> Iterator[str]:
     for profile in profiles:
         share = profile.select.share_percent
         if profile.is_mig and share != ALL_CARDS_PERCENT:
-            yield (
-                f"profile {profile.name}: select.share: {share}% is a share of the GPUs with MIG, rounded down: "
-                "the profile takes all suitable MIG devices of these GPUs, and none of the other GPUs"
-            )
+            text = f"profile {profile.name}: select.share: {share}% is a share of the GPUs with MIG, rounded down"
+            yield f"{text}: the profile takes all suitable MIG devices of these GPUs, and none of the other GPUs"
 
 
 def _of_other_settings(path: Path, profile: Profile) -> Iterator[Misfit]:

@@ -53,9 +53,7 @@ def cut(cards: Sequence[CardSize], profiles: Sequence[Profile], apart: Sequence[
         apart: the cards that cannot be divided because they have MIG; they may also be in *cards*.
     """
     ids = {card.id for card in apart}
-    chosen = {
-        profile.name: [card.id for card in choose(cards, profile.select) if card.id not in ids] for profile in profiles
-    }
+    chosen = {each.name: [card.id for card in choose(cards, each.select) if card.id not in ids] for each in profiles}
     vgpus: dict[str, list[Vgpu]] = {profile.name: [] for profile in profiles}
     empty = [profile for profile in profiles if (cards or apart) and not chosen[profile.name]]
     problems = [_nothing(profile, cards, apart) for profile in empty]
@@ -155,25 +153,18 @@ def memory_mib_of(card: CardSize, profile: Profile) -> int:
 
 def _check_decided(card: CardSize, profiles: Sequence[Profile]) -> None:
     """Raise `_Undecided` if the memory of *card* is unknown, and the profiles cannot be computed without it."""
+    why = f"card {card.id}: its memory is unknown"
     for each in profiles:
         if each.memory_percent and not each.memory_mib:
-            raise _Undecided(
-                f"card {card.id}: its memory is unknown, so {each.name} cannot have "
-                f"{each.memory_percent} % of it; give memory in MiB"
-            )
+            raise _Undecided(f"{why}, so {each.name} cannot have {each.memory_percent} % of it; give memory in MiB")
         if each.memory_mib and each.count is None:
-            raise _Undecided(
-                f"card {card.id}: its memory is unknown, so count: auto of {each.name} cannot be "
-                "computed; give a number"
-            )
+            raise _Undecided(f"{why}, so count: auto of {each.name} cannot be computed; give a number")
 
 
 def _used(parts: Sequence[_Parts]) -> tuple[int, int]:
     """Return the used memory in MiB, and the used cores in percent."""
-    return (
-        sum(each.count * each.memory_mib for each in parts),
-        sum(each.count * each.profile.cores_percent for each in parts),
-    )
+    memory_mib = sum(each.count * each.memory_mib for each in parts)
+    return memory_mib, sum(each.count * each.profile.cores_percent for each in parts)
 
 
 def _shares_percent(parts: Sequence[_Parts]) -> int:

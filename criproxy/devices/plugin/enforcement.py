@@ -9,11 +9,11 @@ Sources: devices.md B.5 (MPS), B.6 (HAMi-core) and scenarios 8 to 10.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from posixpath import join
 
-from criproxy.devices.classes.device_class import DeviceClass, clean_path
+from criproxy.devices.classes.device_class import DeviceClass, clean_path, is_among
 from criproxy.devices.classes.vgpu_profiles import Enforcement, Profile, Quota, Vgpu, quota_in
 from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, Mount, MountPoint, Response
 from criproxy.devices.mps_client import PIPE_DIRECTORY, client_mounts
@@ -247,11 +247,6 @@ def managed_env_prefixes(classes: Iterable[DeviceClass], annotations: Mapping[st
     names = (*MPS_SWITCHES, *found.envs, *found.strip)
     of_classes = [prefix for kind in classes for prefix in kind.env_prefixes]
     return (*of_classes, *(name.removesuffix("*") for name in names))
-
-
-def is_among(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a variable matches one of *patterns*: names, or prefixes followed by ``*``."""
-    return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns)
 
 
 def _hides(mount: MountPoint, mounts: Iterable[Mount], ours: set[tuple[str, str]]) -> bool:

@@ -242,9 +242,8 @@ def slots(
     sign = -1 if spread == "packed" else 1
     picks = []
     for _ in range(size - len(required)):
-        card = min(
-            (card for card in left if left[card]), key=lambda card: (sign * in_use[card], given[card], order[card])
-        )
+        cards = [card for card in left if left[card]]
+        card = min(cards, key=lambda card: (sign * in_use[card], given[card], order[card]))
         picks.append(left[card].pop())
         in_use[card] += 1
         given[card] += 1

@@ -81,9 +81,8 @@ class CardRow:
     @property
     def over_since_s(self) -> dict[Quantity, float]:
         """The quantities whose quota the container exceeds, and since when, in seconds since the epoch."""
-        return {
-            each.excess.quantity: each.since_s for each in self.incidents if each.excess is not None and not each.ended
-        }
+        ongoing = (each for each in self.incidents if not each.ended)
+        return {each.excess.quantity: each.since_s for each in ongoing if each.excess is not None}
 
     @property
     def actions(self) -> list[Values]:

@@ -136,9 +136,8 @@ _FIELDS = {
 
 def _identity(labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return namespace, pod, profile, container and card; Prometheus renames labels that its target also has."""
-    namespace, pod, container = (
-        labels.get(f"exported_{name}") or labels.get(name, "") for name in ("namespace", "pod", "container")
-    )
+    names = "namespace", "pod", "container"
+    namespace, pod, container = (labels.get(f"exported_{name}") or labels.get(name, "") for name in names)
     return namespace, pod, labels.get("profile", ""), container, labels.get("card", "")
 
 
