@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from criproxy.daemon.behind import Behind, KubeletCpus, SocketFiles
 from criproxy.daemon.start import Started
+from criproxy.model.text.notices import Notice, timestamp
 from criproxy.node.bypass import Bypass
 from criproxy.wire.stats import MANY_BROKEN, Stats, last_call_s
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from criproxy.api.page.access import Access
     from criproxy.api.views.situation import Situation
     from criproxy.api.views.status_check import Found
-    from criproxy.model.text.notices import Notice
     from criproxy.nri.plugin import Plugin
 
 SILENT_S = 60.0
@@ -130,48 +130,40 @@ class Problems:
     def _unknown(self) -> "Found":
         """Return what is known from before, and that criproxy cannot find out more."""
         from criproxy.api.views.status_check import WELL
-        from criproxy.model.text.notices import Notice
 
         text = "criproxy cannot find out what is wrong on this node, which is a defect of criproxy: see its log"
         known = self._known or WELL
         return replace(known, problems=(*known.problems, Notice("failure", text)))
 
-    async def beside(self) -> "list[Notice]":
+    async def beside(self) -> list[Notice]:
         """Return the notices of parts outside the controller."""
-        from criproxy.model.text.notices import Notice
-
-        unreachable = await self.behind.unreachable()
-        bypass, unkept = self.bypass, self.started.keeper.problem
-        found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
-        if unreachable:
-            found.append(Notice("runtime", unreachable))
-        if self.sockets is not None and (lost := self.sockets.problem):
-            found.append(Notice("socket", lost))
-        controller = self.started.controller
+        unreachable, controller = await self.behind.unreachable(), self.started.controller
         if unreachable or controller.resync.error or not controller.ready:
             self._blocked_s = self.clock()
-        plugin = self.started.plugin
-        found += self._nri(plugin) if plugin is not None else ()
-        if plugin is None and (silent := self._kubelet()):
-            found.append(Notice("kubelet", silent))
-        if plugin is None and (twice := controller.node.containers.get(controller.context.cgroups.placed_twice[1])):
-            found.append(Notice("competing-manager", _TWO.format("a plugin of the runtime", twice.title)))
+        return [*self._beside(unreachable)]
+
+    def _beside(self, unreachable: str) -> Iterator[Notice]:
+        started, bypass = self.started, self.bypass
+        if bypass.on:
+            yield Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")
+        if unreachable:
+            yield Notice("runtime", unreachable)
+        if self.sockets is not None and (lost := self.sockets.problem):
+            yield Notice("socket", lost)
+        yield from self._kubelet() if started.plugin is None else self._nri(started.plugin)
         if self.behind.problem:
-            found.append(Notice("criproxy-behind", self.behind.problem))
-        found += [Notice("devices-open", text) for text in self.behind.open_classes()]
-        found += [Notice("kubelet-reserved", text, wrong=False) for text in self.kubelet_cpus.notes()]
-        if unwritten := self.started.pod_files.problem:
-            found.append(Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}"))
-        if unkept:
+            yield Notice("criproxy-behind", self.behind.problem)
+        yield from (Notice("devices-open", text) for text in self.behind.open_classes())
+        yield from (Notice("kubelet-reserved", text, wrong=False) for text in self.kubelet_cpus.notes())
+        if unwritten := started.pod_files.problem:
+            yield Notice("pod-files", f"the files of pods with cards are out of date: {unwritten}")
+        if unkept := started.keeper.problem:
             text = f"after a restart, criproxy cannot fall back to the current policy file: {unkept}"
-            found.append(Notice("config-not-kept", text))
+            yield Notice("config-not-kept", text)
         if self.page_access is not None and (closed := self.page_access.problem):
-            found.append(Notice("page-token", f"nobody can open the page of --http: {closed}"))
-        return found
+            yield Notice("page-token", f"nobody can open the page of --http: {closed}")
 
-    def _nri(self, plugin: "Plugin") -> "Iterator[Notice]":
-        from criproxy.model.text.notices import Notice
-
+    def _nri(self, plugin: "Plugin") -> Iterator[Notice]:
         if plugin.notice:
             yield Notice("nri", plugin.notice)
         if plugin.unsteady:
@@ -196,10 +188,16 @@ class Problems:
         last_s = last_call_s(self.stats)
         return None if last_s is None else self.started_s + last_s - self._began_s
 
-    def _kubelet(self) -> str:
-        """Whether the kubelet goes past criproxy, cannot get through, or does not run, in a sentence."""
-        from criproxy.model.text.notices import timestamp
+    def _kubelet(self) -> Iterator[Notice]:
+        """Yield whether its calls pass a plugin of the runtime, too, or do not come at all."""
+        if silent := self._silence():
+            yield Notice("kubelet", silent)
+        controller = self.started.controller
+        if twice := controller.node.containers.get(controller.context.cgroups.placed_twice[1]):
+            yield Notice("competing-manager", _TWO.format("a plugin of the runtime", twice.title))
 
+    def _silence(self) -> str:
+        """Whether the kubelet goes past criproxy, cannot get through, or does not run, in a sentence."""
         for stats in self.stats:
             if len(stats.broken_s) == MANY_BROKEN and self.clock() - stats.broken_s[0] < SILENT_S:
                 return f"criproxy closes the kubelet's connections, the last one because {stats.broken_why}"

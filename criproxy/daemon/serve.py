@@ -80,8 +80,7 @@ class Daemon:
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy | NriFront] = []
         self._serving = ""
-        self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
-        self._bypass_text: str | None = None
+        self._bypass = Bypass(self._proxies, self._bypassed, self._ailing)
         self._bypassed_configuration = ("", "")
         """The policy and configuration with which the automatic bypass began."""
         self._started: Started | None = None
@@ -284,17 +283,15 @@ class Daemon:
         if self._started is not None:
             self._bypassed_configuration = _deciding(self._started.controller)
             self._started.controller.bypass(mode)
+        self._notifier.status(self._status_text())
 
     def _ailing(self) -> bool:
         return self._started is not None and self._started.controller.problem is not None
 
-    def _state(self, bypass: str | None) -> None:
-        self._bypass_text = bypass
-        self._notifier.status(self._status_text())
-
     def _status_text(self) -> str:
         """Return one line for systemd: problems and unusual modes, or the addresses that the daemon serves."""
-        unusual = [self._bypass_text] if self._bypass_text else []
+        bypass = self._bypass
+        unusual = [f"BYPASS ({bypass.mode.value}) since {bypass.since}: {bypass.reason}"] if bypass.on else []
         if self._started is not None:
             controller = self._started.controller
             if released := controller.node.released:

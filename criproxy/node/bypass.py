@@ -58,13 +58,11 @@ class Bypass:
     Args:
         proxies: only splice while the bypass is ordered.
         switched: called at every change.
-        stated: called with a sentence for the service manager when it is switched on, and with None when off.
         has_problem: returns whether the cause is known to persist, so that a trial would fail.
     """
 
     _proxies: Sequence[Switchable]
     _switched: Callable[[BypassMode], None]
-    _stated: Callable[[str | None], None]
     _has_problem: Callable[[], bool] = lambda: False
     mode: BypassMode = BypassMode.OFF
     reason: str = ""
@@ -99,7 +97,6 @@ class Bypass:
         again_s = {"tries_again_after_s": self._pause_s} if mode is BypassMode.AUTOMATIC else {}
         log.warning(_SENTENCES[mode], reason=reason, **again_s)
         self._switched(mode)
-        self._stated(f"BYPASS ({mode.value}) since {self.since}: {reason}" if self.on else None)
 
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``criproxy bypass``.

@@ -1,7 +1,7 @@
 """The node's controller: builds its parts and connects them."""
 
 import asyncio
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 
 from criproxy.cri.pods import SOCKET, Pods
@@ -66,11 +66,6 @@ class Controller:
         log: a structlog logger.
     """
 
-    device_plugin: DevicePlugin
-    """What the device plugin reports about itself."""
-    card_usage: CardUsage
-    """What the watcher reports about the use of cards."""
-
     def __init__(
         self,
         settings: Settings,
@@ -99,9 +94,12 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self.device_plugin, self.card_usage, self.devices = DevicePlugin(), CardUsage(), DeviceGuard(context)
+        # What the device plugin, the watcher and the node's agent report:
+        self.device_plugin, self.card_usage, self.agent = DevicePlugin(), CardUsage(), AgentReport()
+        self.devices, self.throttling = DeviceGuard(context), ThrottleWatch(context)
         self._bypass_times, self._placing_since = BypassTimes(), PlacingSince(context, store)
         self.reconciler, self.refused_resizes, inheritance = Reconciler(context), RefusedResizes(), Inheritance()
+        self.gone, self.node_use = Gone(context, self.reconciler), NodeUse(settings.host_root)
         self.desired_controls = ControlsMap(context, lambda: self.ready)
         self.controls = ControlsClient(context, self.desired_controls, store.directory / MARK)
         self.outcomes = outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
@@ -135,29 +133,8 @@ class Controller:
         error = self.context.persister.error
         return None if error is None else str(error)
 
-    @cached_property
-    def agent(self) -> AgentReport:
-        """What the node's agent has said."""
-        return AgentReport()
-
-    @cached_property
-    def node_use(self) -> NodeUse:
-        """Measures how much of the node's CPUs and memory is used."""
-        return NodeUse(self.context.settings.host_root)
-
-    @cached_property
-    def throttling(self) -> ThrottleWatch:
-        """Observes how containers are throttled."""
-        return ThrottleWatch(self.context)
-
-    @cached_property
-    def gone(self) -> Gone:
-        """Checks on request which containers have ended without a call."""
-        return Gone(self.context, self.reconciler)
-
     async def start(self) -> None:
         """Begin to find out what runs. Return at once; calls that need the answer wait for it."""
-        self.node_use.cpu_ratio()  # the next call measures the use since now
         self.context.tasks.watch_callbacks()
         self.policy_switch.start()
         self.context.state.looks.add("follow classes", self.controls.look)

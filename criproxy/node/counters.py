@@ -5,13 +5,13 @@ each request.
 """
 
 import time
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from criproxy.host.container_use import read_memory_use, read_node_time
+from criproxy.wire.stats import Histogram
 
 DECISION_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 """Upper bounds in seconds of the histogram of decision times."""
@@ -23,26 +23,12 @@ KEPT_S = 60.0
 
 
 @dataclass(slots=True)
-class Times:
-    """A histogram of durations in seconds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(DECISION_BUCKETS_S) + 1))
-    """By bucket of `DECISION_BUCKETS_S`, not cumulative; the last one is for what exceeds them all."""
-    total_s: float = 0.0
-
-    def add(self, duration_s: float) -> None:
-        """Count one duration."""
-        self.counts[bisect_left(DECISION_BUCKETS_S, duration_s)] += 1
-        self.total_s += duration_s
-
-
-@dataclass(slots=True)
 class Counters:
     """The counts since the start. Use only in the event loop's thread."""
 
     decisions: Counter[str] = field(default_factory=Counter)
     """Events that changed the node, by kind of event in snake case: ``container_creating``, …"""
-    decision_times: Times = field(default_factory=Times)
+    decision_times: Histogram = field(default_factory=lambda: Histogram(DECISION_BUCKETS_S))
     """The time that the engine and the policy took for creates and resizes."""
     policy_failures: int = 0
     """Events for which the policy raised an unexpected exception."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from criproxy.wire.calls import Rule, Table
@@ -20,14 +20,18 @@ MANY_BROKEN = 3
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts of values by bucket; the last count is of those above all of `HELD_BUCKETS_S`."""
+    """Counts of values by bucket, not cumulative; the last count is of those above all *bounds*."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(HELD_BUCKETS_S) + 1))
+    bounds: Sequence[float] = HELD_BUCKETS_S
     sum: float = 0.0
+    counts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
         """Count one value, in seconds."""
-        self.counts[bisect_left(HELD_BUCKETS_S, value)] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
 

@@ -508,7 +508,7 @@ def put(file: Path, text: str) -> None:
 
 
 async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """Systemd is told when it begins and ends, and of a file that cannot be used; the daemon serves all the time."""
+    """Systemd is told when it begins and ends, and of a file that cannot be used, and of a bypass; calls pass always."""
     async with Serve(tmp_path, policy="policy: none\n") as serve:
         put(serve.policy, "policy: statik\n")
         serve.signal(signal.SIGHUP)
@@ -523,3 +523,8 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         put(serve.policy, "policy: none\n")
         serve.signal(signal.SIGHUP)
         assert any(line.startswith("STATUS=serving on ") for line in await serve.message("READY=1"))
+
+        await serve.ask("bypass", state="on")
+        await serve.message("STATUS=BYPASS (ordered) since 20")
+        await serve.ask("bypass", state="off")
+        await serve.message("STATUS=serving on ")

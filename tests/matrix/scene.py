@@ -174,7 +174,7 @@ class Scene(World):
         self._settings = configuration.settings
         await super().start_criproxy()
         controller = self.controller
-        self.bypass = Bypass([self.front], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
+        self.bypass = Bypass([self.front], controller.bypass, lambda: bool(controller.problem))
         self.front.on_error = self.bypass.watch(controller.fallback.on_error)
         had_file = configuration.source is not None
         context, in_place = controller.context, InPlaceOfFile(self.file.parent / "state", controller.context)

@@ -62,7 +62,7 @@ class Placing(World):
     async def start_criproxy(self) -> None:
         """Connect the bypass, too."""
         await super().start_criproxy()
-        self.bypass = Bypass([self.proxy], self.controller.bypass, lambda _text: None)
+        self.bypass = Bypass([self.proxy], self.controller.bypass)
         self.proxy.on_error = self.bypass.watch(self.controller.fallback.on_error)
 
     async def stop_criproxy(self) -> None:

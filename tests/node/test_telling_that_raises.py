@@ -14,7 +14,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.model.cpuset import format_cpuset
 from criproxy.node.calls import on_error
-from criproxy.node.counters import Counters, Times
+from criproxy.node.counters import Counters
 from criproxy.node.record import outbox as considering
 from criproxy.node.record.outbox import Explanations, Outbox
 from criproxy.node.record.refusals import Refusals
@@ -99,7 +99,6 @@ METHODS = {
     Outbox: ("_publish",),
     Recorder: ("_record_event",),
     stored.History: ("add", "end"),
-    Times: ("add",),
     Histogram: ("add",),
 }
 SITES: dict[str, Plant] = {

@@ -12,7 +12,6 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from criproxy.api.metrics import controller_metrics, device_metrics
 from criproxy.api.metrics.moment import Moment
 from criproxy.node.bypass import BypassMode
-from criproxy.node.counters import DECISION_BUCKETS_S
 from criproxy.process.heartbeat import LAG_BUCKETS_S, Heartbeat
 from criproxy.process.http.metrics import Registry, buckets, build_info, counter, gauge
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
@@ -114,7 +113,7 @@ def of_controller(now: Moment) -> Iterator[Metric]:
         yield metric.at(now, name)
     text = "How long a decision about a CreateContainer request or a resize took, excluding disk and runtime."
     family, times = HistogramMetricFamily("criproxy_decision_seconds", text), now.counters.decision_times
-    family.add_metric([], buckets(DECISION_BUCKETS_S, times.counts), times.total_s)
+    family.add_metric([], buckets(times.bounds, times.counts), times.sum)
     yield family
 
 

@@ -41,13 +41,14 @@ class AgentReport:
         Raises:
             UsageError: one of these has another type.
         """
-        version, problems, wrong = (report.get(key, or_else) for key, or_else in _DEFAULTS.items())
-        if not isinstance(version, str) or not all(map(_is_texts, (problems, wrong))):
+        version, lists = report.get("version", ""), [report.get(key, []) for key in ("problems", "wrong")]
+        are_texts = all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists)
+        if not isinstance(version, str) or not are_texts:
             raise UsageError("report: version must be a text, and problems and wrong lists of texts")
         if not self.runs:
             self.since_s = time()
         self._at_s, self.version = self.clock(), bounded(version, MOST_CHARACTERS)
-        self.problems, self.wrong = (bounded(texts[:MOST], MOST_CHARACTERS) for texts in (problems, wrong))
+        self.problems, self.wrong = (bounded(texts[:MOST], MOST_CHARACTERS) for texts in lists)
 
     def to_json(self) -> Values | None:
         """As in the answer of `status`; None if no agent runs."""
@@ -61,10 +62,3 @@ class AgentReport:
         if self.runs:
             yield from (Notice("node-policy", text) for text in self.wrong)
             yield from (Notice("agent", f"the agent: {text}", wrong=False) for text in self.problems)
-
-
-_DEFAULTS: Mapping[str, Any] = {"version": "", "problems": [], "wrong": []}
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
