@@ -72,6 +72,7 @@ class LiveNode:
         """Return the present situation, with the notices *beside* in addition to those of the controller."""
         controller = self.controller
         state, node = controller.context.state, controller.node
+        refusals, omitted = state.refusals()
         return Situation(
             node=node,
             policy=controller.context.settings.policy_name,
@@ -81,8 +82,8 @@ class LiveNode:
             troubles=controller.reconciler.troubles(),
             starting=controller.context.in_flight.sent(),
             notices=(*beside, *ControllerNotices(controller).now()),
-            refusals=state.refusals(),
-            refusals_omitted=state.refusals_omitted(),
+            refusals=refusals,
+            refusals_omitted=omitted,
             lacking=partial(self._lacking, state.policy, node.topology),
             resizes=controller.refused_resizes.pending(node),
             placer=state.policy,

@@ -137,10 +137,12 @@ class RuntimeClient:
         request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         return await self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse)
 
-    async def container_status(self, container_id: str, *, verbose: bool = False) -> api.ContainerStatusResponse:
+    async def container_status(
+        self, container_id: str, timeout_s: float | None = None, *, verbose: bool = False
+    ) -> api.ContainerStatusResponse:
         """Return state and resources of one container; *verbose* adds runtime-specific information, such as the pid."""
         request = api.ContainerStatusRequest(container_id=container_id, verbose=verbose)
-        return await self.call("ContainerStatus", request, api.ContainerStatusResponse)
+        return await self.call("ContainerStatus", request, api.ContainerStatusResponse, timeout_s)
 
     async def update_container_resources(self, container_id: str, linux: api.LinuxContainerResources) -> None:
         """Change the fields set in *linux*; empty or 0 means unchanged."""

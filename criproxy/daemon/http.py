@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,6 @@ from criproxy.api.page.source import Looks
 from criproxy.api.page.stream import Streams
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.commands import Commands
-from criproxy.node.controller import Controller
-from criproxy.process.control_socket import Command
 from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.http.address import Address
 from criproxy.process.http.server import HttpServer, Sources
@@ -61,12 +59,16 @@ async def serve_http(
         return Moment(controller, problems.last, problems.last_call_s)
 
     metrics = registry(problems.stats, heartbeat, gauges, KNOWN_METHODS, moment)
-    tasks = Tasks(log, controller.context.failures)
-    page = await page_of(controller, commands.table(), address, token_file, tasks)
-    problems.page_access = page.access
+    tasks, table = Tasks(log, controller.context.failures), commands.table()
+    problems.page_access = access = Access(address, token_file, log)
+    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
+    looks = Looks(controller, table, os.uname().nodename)
+    streams = Streams(looks.take, looks.changed)
+    tasks.forever("keep pages up to date", streams.run)
+    page = Page(table, streams, access, await asyncio.to_thread(read_files))
     server = HttpServer(Sources(metrics.render, heartbeat.healthy, ready, problems.now), tasks, page.routes())
     stack.push_async_callback(server.stop)
-    stack.callback(page.streams.close)
+    stack.callback(streams.close)
     await server.start(listener)
     _say(address, token_file)
 
@@ -78,19 +80,3 @@ def _say(address: Address | None, token_file: Path | None) -> None:
         page_is = "open to those who have the token" if token_file else "closed: there is no --http-token-file"
         log.warning(text, address=str(address), page=page_is)
     log.info("serving metrics and health, and the page", address=str(address))
-
-
-async def page_of(
-    controller: Controller,
-    commands: Mapping[str, Command],
-    address: Address | None,
-    token_file: Path | None,
-    tasks: Tasks,
-) -> Page:
-    """Return the page of a daemon; *tasks* look at the node while somebody has it open."""
-    access = Access(address, token_file, log)
-    tasks.forever("read the token of the page", access.watch)  # not here: a file that hangs must not stop a start
-    looks = Looks(controller, commands, os.uname().nodename)
-    streams = Streams(looks.take, looks.changed)
-    tasks.forever("keep pages up to date", streams.run)
-    return Page(commands, streams, access, await asyncio.to_thread(read_files))

@@ -91,11 +91,6 @@ def agent(control: str) -> str:
     return f"{folder}/agent/pod/{name}"
 
 
-def controls_socket(control: str) -> str:
-    """Return the path of the socket of `criproxy controls`, beside the control socket."""
-    return f"{os.path.dirname(control)}/controls/controls.sock"  # noqa: PTH120 (a text, as the others)
-
-
 def _check_distinct(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
     """Check that all sockets of *ours* differ from each other and from *theirs*. Empty paths are ignored.
 

@@ -13,21 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.daemon.options import Endpoints, Options, controls_socket
+from criproxy.daemon.options import Endpoints, Options
 from criproxy.host.machine import discover
 from criproxy.host.patience import Patience
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import LastConfiguration
-from criproxy.node.configuration.in_place import AtStart, InPlaceOfFile, at_start
+from criproxy.node.configuration.in_place import AtStart, Found, InPlaceOfFile, at_start
 from criproxy.node.configuration.keepers import ConfigurationKeeper
-from criproxy.node.configuration.load import (
-    DEFAULT_CONFIG,
-    BadFile,
-    Configuration,
-    configuration_instead,
-    failed_at,
-    load_configuration,
-)
+from criproxy.node.configuration.load import DEFAULT_CONFIG, BadFile, failed_at, load_configuration
 from criproxy.node.configuration.reload import Reload, first_of
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
@@ -37,7 +30,7 @@ from criproxy.node.settings import DeviceLimits, Settings
 from criproxy.process.log import structlog
 from criproxy.process.systemd import Notifier
 from criproxy.process.tasks import Tasks, wait_at_most
-from criproxy.store.configurations import TRIED_NAME, GoodFile, is_new, read_good, read_tried
+from criproxy.store.configurations import TRIED_NAME, is_new, read_good, read_tried
 from criproxy.store.store import InUse, Store
 
 if TYPE_CHECKING:
@@ -108,9 +101,8 @@ async def start_controller(
     runtime, plugin = await asyncio.to_thread(_runtime, endpoints, options.host_root)
     policy, node_log = configuration.policy, structlog.get_logger("criproxy.node")
     controller = Controller(configuration.settings, topology, policy, store, runtime, node_log)
-    _note_in_force(controller, configuration)
-    controller.policy_switch.going_back = begun.back
-    controller.controls.socket = controls_socket(endpoints.control)
+    bring_in(begun, controller)
+    controller.controls.socket = str(Path(endpoints.control).parent / "controls/controls.sock")
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeper = ConfigurationKeeper(options.state_dir, log)
@@ -118,18 +110,15 @@ async def start_controller(
     stack.push_async_callback(keeper.close)
     if begun.tried is None or begun.tried.is_kept:
         keeper.keep(configuration.good)
-    await _remember_plugin(controller, options.state_dir)
     context, holdings, usage = controller.context, controller.devices.holdings, controller.card_usage
+    await _remember_plugin(controller, options.state_dir)
     pod_files = PodFiles(options.state_dir, context, holdings, usage, controller.known)
     context.tasks.forever("write the files of pods with cards", pod_files.run)
     in_place, switch = InPlaceOfFile(options.state_dir, context), controller.policy_switch
-    reload = Reload(options.config, _had_file(configuration), context, switch, in_place, notifier, status, keeper)
+    had_file = configuration.source is not None or bool(configuration.problem)
+    reload = Reload(options.config, had_file, context, switch, in_place, notifier, status, keeper)
     try_out = await _with_tries(reload, in_place, keeper, begun)
     return Started(controller, reload, try_out, keeper, pod_files, plugin)
-
-
-def _had_file(configuration: Configuration) -> bool:
-    return configuration.source is not None or bool(configuration.problem)
 
 
 async def begin_late(tasks: Tasks, started: Started, config: Path | None) -> None:
@@ -154,12 +143,13 @@ async def begin_late(tasks: Tasks, started: Started, config: Path | None) -> Non
         log.info("the C library has no mallopt: long lists cost more CPU time")
 
 
-def _note_in_force(controller: Controller, configuration: Configuration) -> None:
+def bring_in(begun: AtStart, controller: Controller) -> None:
     """Tell the controller which policy file is in force, or why it is not and what is in force instead."""
-    in_force = controller.context.in_force
+    in_force, configuration = controller.context.in_force, begun.configuration
     in_force.loaded = configuration.loaded()
     if configuration.problem:
         in_force.problem, in_force.instead = first_of(configuration.problem), configuration.instead
+    controller.policy_switch.going_back = begun.back
 
 
 async def _remember_plugin(controller: Controller, state_dir: Path) -> None:
@@ -225,7 +215,7 @@ def _how(begun: AtStart) -> str:
     return "kept" if begun.tried.is_kept else "tried"
 
 
-def _read_policy(options: Options, topology: Topology) -> Configuration | BadFile:
+def _read_policy(options: Options, topology: Topology) -> Found:
     """Read the policy file. May block.
 
     If criproxy fails at it, that is as for a file with a mistake: its containers run, and the kubelet needs the socket.
@@ -271,7 +261,7 @@ def base_settings(host_root: Path, *, is_plugin: bool) -> Settings:
     )
 
 
-def _chosen(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> AtStart:
+def _chosen(options: Options, topology: Topology, found: Found, store: Store) -> AtStart:
     """Return *found*, or what is in force in its place: what is tried or, if the file is bad, the last good one.
 
     May block.
@@ -285,13 +275,8 @@ def _chosen(options: Options, topology: Topology, found: Configuration | BadFile
     if tried is not None and not tried.has_begun(before.digest):
         log.warning("a try that had not come into effect, or has ended, does not count", tried=tried.good.source)
         tried = tried.former()
-    base, last = replace(_base(options), configuration=before.digest), read_good(options.state_dir)
-    has_begun = tried is not None and before.digest == tried.good.configuration
-
-    def instead(bad: BadFile, good: GoodFile | None) -> Configuration:
-        return configuration_instead(bad, (good if has_begun else None) or last, topology, base)
-
-    chosen = at_start(found, tried, topology, base, instead, log)
-    if tried is None or has_begun:
+    base = replace(_base(options), configuration=before.digest)
+    chosen = at_start(found, tried, topology, base, read_good(options.state_dir), log)
+    if tried is None or tried.good.configuration == before.digest:
         return chosen
     return replace(chosen, back=None, ended="")  # the try had not begun, or had ended already

@@ -4,6 +4,8 @@ If the runtime's containers are not on this machine (the embedded one), or it re
 used instead.
 """
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient, if_reported
 from criproxy.cri.stamp import ANNOTATION, in_spec
 from criproxy.errors import StatusCode
 from criproxy.host.cgroup import ContainerGroup, find_group, group_at, has_processes
@@ -23,6 +25,7 @@ from criproxy.model.attributes import STORED, Attribute
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 from criproxy.node.in_flight import InFlight
+from criproxy.process.tasks import batches
 
 LEFT_RUNNING = (
     "the runtime has lost track of a container that is still running, and no longer moves it: "
@@ -33,6 +36,8 @@ _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN, None})
 """States that the runtime reports for containers whose processes it has lost, among others; None: it knows none."""
 _READ_S = 0.5
 """How long `is_populated` waits for the kernel."""
+AT_ONCE = 16
+"""Containers about which the runtime is asked concurrently."""
 
 Attributes = tuple[Attribute[Any], ...]
 
@@ -50,6 +55,10 @@ class Seen:
     def ended(self) -> bool:
         """Whether it will never run again."""
         return self.state in (None, ContainerState.EXITED)
+
+
+Answer = tuple[Seen, api.ContainerStatusResponse | None]
+"""See `Cgroups.ask`."""
 
 
 @dataclass
@@ -88,9 +97,28 @@ class Cgroups:
             return seen
         return (await self.ask(container_id, attributes))[0]  # if it is gone, it has ended, or is about to
 
-    async def ask(
-        self, container_id: str, attributes: Attributes = STORED
-    ) -> tuple[Seen, api.ContainerStatusResponse | None]:
+    async def ask_each(self, keys: Sequence[str]) -> AsyncIterator[tuple[str, Answer]]:
+        """Yield each of the containers *keys* with what `ask` returns, except those that the runtime does not report.
+
+        Raises:
+            RuntimeCallError: the runtime is away.
+        """
+        for some in batches(keys, AT_ONCE):
+            answers = await asyncio.gather(*(self.reported(key) for key in some))
+            for key, answer in zip(some, answers, strict=True):
+                if answer:
+                    yield key, answer
+
+    async def reported(self, key: str) -> Answer | None:
+        """Return what `ask` returns; None if the runtime does not report that container.
+
+        Raises:
+            RuntimeCallError: the runtime is away.
+        """
+        # The inner coroutine is made only here: if `gather` cancelled it before its first step, nobody would await it.
+        return await if_reported(self.ask(key))
+
+    async def ask(self, container_id: str, attributes: Attributes = STORED) -> Answer:
         """Return the same from the runtime's status, together with that status; None: it does not know the container.
 
         A container that it does not know runs as long as its known cgroup has processes.

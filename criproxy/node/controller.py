@@ -67,13 +67,7 @@ class Controller:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        topology: Topology,
-        policy: Policy,
-        store: Store,
-        runtime: RuntimeClient,
-        log: Log,
+        self, settings: Settings, topology: Topology, policy: Policy, store: Store, runtime: RuntimeClient, log: Log
     ) -> None:
         counters, failures = Counters(), Failures(log=log)
         log = SafeLog(log, failures)

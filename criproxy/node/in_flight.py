@@ -129,10 +129,6 @@ class InFlight:
         """Whether a start of *key* may be in flight, whether or not it will be answered."""
         return self._at(key).start is not Start.NONE
 
-    def is_exit_believed(self, key: str) -> bool:
-        """Whether *key* does not run if the runtime reports so: its start was not cut and has left no processes."""
-        return not self.is_start_unknown(key) and not self.is_left(key)
-
     def outlasts_stop(self, key: str) -> bool:
         """Whether *key* may survive a stop, because the runtime does not know that it runs or will run."""
         return self.is_starting(key) or self.is_left(key)

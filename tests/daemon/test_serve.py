@@ -116,11 +116,7 @@ async def test_a_call_under_way_gets_two_seconds(tmp_path: Path, latency_s: floa
     """At SIGTERM a call that ends soon is answered; one that does not is cut, and we end all the same."""
     slow = Slow(ListContainers=latency_s)
     options = RuntimeOptions(latency_s=slow)
-    async with (
-        EmbeddedRuntime(tmp_path / "runtime.sock", options),
-        Serve(tmp_path) as serve,
-        serve.client() as client,
-    ):
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", options), Serve(tmp_path) as serve, serve.client() as client:
         await client.version()
         call = asyncio.create_task(client.list_containers())
         await slow.asked.wait()
@@ -508,7 +504,7 @@ def put(file: Path, text: str) -> None:
 
 
 async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """Systemd is told when it begins and ends, and of a file that cannot be used, and of a bypass; calls pass always."""
+    """Systemd is told when it begins and ends, and of a file that cannot be used, and of a bypass; calls pass."""
     async with Serve(tmp_path, policy="policy: none\n") as serve:
         put(serve.policy, "policy: statik\n")
         serve.signal(signal.SIGHUP)

@@ -113,9 +113,7 @@ class Scene:
 
 async def scene_of(tmp_path: Path, policy: str, options: RuntimeOptions | None = None) -> AsyncIterator[Scene]:
     """A node of eight CPUs under *policy*."""
-    async with (
-        World(tmp_path, options, FAST, policy_of(policy), machine(nodes=1, cores=8, threads=1)) as world,
-    ):
+    async with World(tmp_path, options, FAST, policy_of(policy), machine(nodes=1, cores=8, threads=1)) as world:
         yield Scene(world)
 
 

@@ -121,14 +121,15 @@ class Creates:
         place, sandbox_id = call.context.place, call.context.sandbox_id
         self.context.in_flight.end_create(place)
         is_last = self._ends(sandbox_id)
-        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):  # the runtime has that sandbox
+        may_be_made = outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN)
+        if may_be_made:  # the runtime has that sandbox
             self._only_named.discard(sandbox_id)
-        container_id = _created_id(outcome)
-        if container_id:
+        known = self.context.state.node.containers.get(place)
+        if container_id := _created_id(outcome):
             confirmed = self.context.state.submit(events.ContainerCreated(place, container_id))
             # The cpuset in its message may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
-        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._is_made(place):
+        elif may_be_made and not (known and known.has_id):
             self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
             self._release(call.context, is_last=is_last)
@@ -277,11 +278,6 @@ class Creates:
                 raise
         # A resize to this size was refused while the container ran; its next attempt must not fail because of that.
         return await state.apply(events.ContainerCreating(smaller))
-
-    def _is_made(self, place: str) -> bool:
-        """Whether *place* belongs to a container that the runtime has created."""
-        container = self.context.state.node.containers.get(place)
-        return container is not None and container.has_id
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the create that ended held the place: it has no id, and no create for it is in flight."""

@@ -39,18 +39,15 @@ class CallFallback:
         container = self.creates.container_of(call, message)
         try:
             verdict: Verdict = await self._verdict(call, message, error)
-        except Exception as second:  # noqa: BLE001 (after any error, the call needs an answer from criproxy)
-            verdict = self._without_verdict(call, error, second)
+        except Exception as second:
+            note_failed(self.context, call, second, "it was refused")
+            event = "call not handled after a failure"
+            self.context.log.error(event, method=call.method, exc_info=second)  # noqa: TRY400 (as in the other logs)
+            self.creates.abandon(call)
+            verdict = _refusal(error)
         with self.context.failures.harmless("what became of a call"):
             self._report(call, container, error, verdict)
         return verdict
-
-    def _without_verdict(self, call: Call, error: Exception, second: Exception) -> Refuse:
-        """Refuse the call if the decision after *error* has failed as well, and release its reservation."""
-        note_failed(self.context, call, second, "it was refused")
-        self.context.log.error("call not handled after a failure", method=call.method, exc_info=second)
-        self.creates.abandon(call)
-        return _refusal(error)
 
     def _report(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
         context, refused = self.context, isinstance(verdict, Refuse)

@@ -25,7 +25,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.attributes import in_place
 from criproxy.model.cpuset import numbered
 from criproxy.model.record import Kind
-from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
+from criproxy.model.workload import ContainerState, Sizes
 from criproxy.node.context import Context
 from criproxy.node.in_flight import StartEvent
 from criproxy.node.locks import Busy
@@ -88,9 +88,8 @@ class Starts:
         except Blocked as error:
             return self._refused(key, error, str(error))
         except RuntimeCallError as error:
-            known = context.state.node.containers.get(key)
-            title = known.title if known else key[:SHORT_ID]
             why = "the runtime cannot be reached" if error.is_away else "a call to the runtime about it has failed"
+            title = context.state.title_of(key)
             said = f"cannot prepare container {title} for its start: {why}; criproxy's log has the cause"
             return self._refused(key, error, said)
         return Proceed()
@@ -109,7 +108,7 @@ class Starts:
         container = self.context.state.node.containers.get(key)
         if container is None or container.state is not ContainerState.EXITED:
             return ""
-        asked = await if_reported(self.context.cgroups.ask(key))
+        asked = await self.context.cgroups.reported(key)
         if asked is None or asked[0].state is not ContainerState.CREATED:
             return ""
         return f"container {container.title} was abandoned before it ran, and no longer has a place: create it again"

@@ -18,7 +18,7 @@ from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
 from criproxy.model.controls import BURST
 from criproxy.model.cpuset import cpus_text
 from criproxy.model.record import Kind
-from criproxy.model.workload import SHORT_ID, Container, Sizes
+from criproxy.model.workload import Container, Sizes
 from criproxy.node.calls.start import Locked
 from criproxy.node.context import Context
 from criproxy.node.locks import Busy
@@ -87,8 +87,7 @@ class Updates:
         if ours is None:
             return Proceed()
         if cpus := request.linux.cpuset_cpus:
-            container = context.state.node.containers.get(key)
-            self._note_cpuset(container.title if container else key, cpus)
+            self._note_cpuset(context.state.title_of(key), cpus)
         context.in_flight.send(key, ours.cpus)
         node = context.state.node
         had = node.applied.get(key)
@@ -107,10 +106,8 @@ class Updates:
 
     def _busy(self, key: str, error: Busy) -> Refuse:
         """Refuse a resize of *key* while another call about it hangs in the runtime; the kubelet repeats the resize."""
-        context, after_s = self.context, self.context.settings.barrier_timeout_s
-        container = context.state.node.containers.get(key)
-        title = container.title if container else key[:SHORT_ID]
-        after = f"after {after_s:g} s {error} is still in progress in the runtime"
+        context, title = self.context, self.context.state.title_of(key)
+        after = f"after {context.settings.barrier_timeout_s:g} s {error} is still in progress in the runtime"
         said = f"container {title} cannot be resized yet: {after}"
         context.log.warning("resize refused: the container is busy", container=title, error=said)
         context.state.note(key, Kind.RESIZED, f"the resize was refused: {said}")
@@ -202,8 +199,5 @@ class Updates:
         times = self.kubelet_cpusets.times + 1 if self.kubelet_cpusets else 1
         self.kubelet_cpusets = KubeletCpusets(title, cpus, times, time())
         if times == 1:
-            self.context.log.warning(
-                "somebody else also sets cpusets: switch the kubelet's CPU manager off (cpuManagerPolicy: none)",
-                container=title,
-                cpus=cpus,
-            )
+            text = "somebody else also sets cpusets: switch the kubelet's CPU manager off (cpuManagerPolicy: none)"
+            self.context.log.warning(text, container=title, cpus=cpus)

@@ -6,7 +6,6 @@ uses: a start is no event, so what was tried goes on for the rest of its time, a
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +17,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import LastConfiguration, Places
 from criproxy.model.text.notices import timestamp
 from criproxy.model.text.sources import hash_of
-from criproxy.node.configuration.load import BadFile, Configuration, last_good, rebuilt
+from criproxy.node.configuration.load import BadFile, Configuration, configuration_instead, last_good, rebuilt
 from criproxy.node.context import Context
 from criproxy.node.record.persister import ends_in_time
 from criproxy.node.settings import Settings, Trial
@@ -29,9 +28,8 @@ RETRY_S = 10.0
 """Pause before the removal of the file is retried."""
 PREVIOUS = "the previous one stays in effect"
 """What is in effect while the policy file cannot be used, if nothing more is known."""
-Instead = Callable[[BadFile, GoodFile | None], Configuration]
-"""Returns the configuration that is in force in place of a bad policy file: the given one, which was good, or else the
-last good one that is known."""
+Found = Configuration | BadFile
+"""The policy file at a start."""
 
 
 @dataclass(slots=True, repr=False)
@@ -217,7 +215,7 @@ class AtStart:
 
 
 def at_start(
-    found: Configuration | BadFile, tried: Tried | None, topology: Topology, base: Settings, instead: Instead, log: Log
+    found: Found, tried: Tried | None, topology: Topology, base: Settings, last: GoodFile | None, log: Log
 ) -> AtStart:
     """Choose between the policy file and what is in its place. May block.
 
@@ -225,16 +223,15 @@ def at_start(
         found: the policy file.
         tried: what the last run has left in its place.
         topology: the machine.
-        base: settings that files do not set.
-        instead: for a bad policy file.
+        base: settings that files do not set, with the node's `configuration`.
+        last: the last good file, which is in force in place of a bad one; None if none is known.
         log: receives a line about what becomes of *tried*.
     """
     if tried is None:
-        return AtStart(_usable(found, None, instead))
+        return AtStart(_usable(found, last, topology, base))
     if isinstance(found, Configuration) and found.file_hash != tried.file_hash and not tried.outlasts_files:
-        log.warning(
-            "the policy file has changed: it is in effect, and no longer what was tried", file=str(found.source)
-        )
+        text = "the policy file has changed: it is in effect, and no longer what was tried"
+        log.warning(text, file=str(found.source))
         back = tried.places_under(found.settings.configuration)
         return AtStart(found, back=back, ended="" if tried.is_kept else "file")
     same = isinstance(found, Configuration) and found.settings.configuration == tried.good.configuration
@@ -248,28 +245,27 @@ def at_start(
             log.warning("what was tried cannot be used any more: the former configuration is back", **wrong)
     else:
         log.warning("the time of the try is over: the former configuration is back", tried=tried.good.source)
-    return _before(tried, found, topology, base, instead)
+    return _before(tried, found, topology, base, last)
 
 
-def _before(
-    tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings, instead: Instead
-) -> AtStart:
+def _before(tried: Tried, found: Found, topology: Topology, base: Settings, last: GoodFile | None) -> AtStart:
     """Return what was in force before *tried*."""
     if former := tried.former():
         try:
             return AtStart(_in_place(former, found, topology, base), former, tried.places, ended="time")
         except BadFile:
             pass  # then the policy file
-    usable = _usable(found, None if tried.before_kept or not tried.before.text else tried.before, instead)
+    is_known = tried.before.text and not tried.before_kept and base.configuration == tried.good.configuration
+    usable = _usable(found, tried.before if is_known else last, topology, base)
     back = tried.places_under(usable.settings.configuration)
     return AtStart(usable, back=back, ended="" if tried.is_kept else "time")
 
 
-def _usable(found: Configuration | BadFile, before: GoodFile | None, instead: Instead) -> Configuration:
-    return instead(found, before) if isinstance(found, BadFile) else found
+def _usable(found: Found, good: GoodFile | None, topology: Topology, base: Settings) -> Configuration:
+    return configuration_instead(found, good, topology, base) if isinstance(found, BadFile) else found
 
 
-def _in_place(tried: Tried, found: Configuration | BadFile, topology: Topology, base: Settings) -> Configuration:
+def _in_place(tried: Tried, found: Found, topology: Topology, base: Settings) -> Configuration:
     """Return the configuration *tried*; raise BadFile if the machine no longer has what it needs."""
     new = rebuilt(tried.good, topology, base)
     if not isinstance(found, BadFile):

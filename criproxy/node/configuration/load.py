@@ -28,7 +28,6 @@ from criproxy.store.configurations import GoodFile
 
 if TYPE_CHECKING:  # imported only where there is a file
     from criproxy.config.load import Report
-    from criproxy.config.settings import Settings as File
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 FALLBACK = "fallback"
@@ -102,12 +101,7 @@ def failed_at(error: Exception) -> BadFile:
 
 
 def load_configuration(
-    config: Path | None,
-    topology: Topology,
-    base: Settings,
-    *,
-    required: bool = False,
-    good: Collection[str] = (),
+    config: Path | None, topology: Topology, base: Settings, *, required: bool = False, good: Collection[str] = ()
 ) -> Configuration:
     """Read the policy file of this node and check it. May block; imports modules that only files need.
 
@@ -247,14 +241,9 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         configuration=file.digest(),
     )
     policy = CheckedPolicy(policy, common.policy, file.options) if file.external else policy
-    said = _said(file, report.text or "")
-    kept = GoodFile() if misfits else said  # save only what fits the whole machine
-    return Configuration(policy, settings, file.source, misfits, kept, said, file_hash=hash_of(report.text or ""))
-
-
-def _said(file: "File", text: str) -> GoodFile:
     available = file.options.available_resources.cpu
     cpus = available.cpus if available and available.cgroup else None
-    return GoodFile(
-        text=text, source=str(file.source), configuration=file.digest(), available=format_cpuset(cpus or frozenset())
-    )
+    text, known = report.text or "", format_cpuset(cpus or frozenset())
+    said = GoodFile(text=text, source=str(file.source), configuration=settings.configuration, available=known)
+    kept = GoodFile() if misfits else said  # save only what fits the whole machine
+    return Configuration(policy, settings, file.source, misfits, kept, said, file_hash=hash_of(text))

@@ -26,7 +26,7 @@ from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.rules import release
-from criproxy.process.tasks import OnDemand
+from criproxy.process.tasks import OnDemand, wait_at_most
 
 DISCOVER_S = 5.0
 """How long a change of the policy waits for a list of the containers that were created unseen."""
@@ -234,9 +234,8 @@ class PolicySwitch:
         """Hold calls from now on, and find out what runs; if the runtime is away, that continues in the background."""
         self.resync.invalidate()
         self._activate()
-        with suppress(TimeoutError, NotReady):
-            async with asyncio.timeout(DISCOVER_S):
-                await self.resync.ready()  # before all calls, as in `_resume_when_known`
+        with suppress(NotReady):
+            await wait_at_most(DISCOVER_S, self.resync.ready())  # before all calls, as in `_resume_when_known`
 
     def _activate(self) -> None:
         self.active = True

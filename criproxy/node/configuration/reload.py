@@ -17,13 +17,7 @@ from criproxy.model.text.amounts import counted
 from criproxy.model.text.notices import Values
 from criproxy.node.configuration.in_place import PREVIOUS, InPlaceOfFile, in_effect
 from criproxy.node.configuration.keepers import ConfigurationKeeper
-from criproxy.node.configuration.load import (
-    FALLBACK,
-    Configuration,
-    failed_at,
-    load_configuration,
-    log_mistakes,
-)
+from criproxy.node.configuration.load import FALLBACK, Configuration, failed_at, load_configuration, log_mistakes
 from criproxy.node.configuration.policy_switch import PolicySwitch
 from criproxy.node.context import Context
 from criproxy.placement.decision import Decision
@@ -162,7 +156,11 @@ class Reload:
         same = new.settings.configuration == self.context.settings.configuration
         if same and self.context.settings.policy_name != FALLBACK:
             if new.settings.devices != self.context.settings.devices:
-                return await self._use_devices(new)
+                await self.policy_switch.use_devices(new.settings)
+                self._now_in_force(new)
+                self.context.counters.reloads_ok += 1
+                self.context.log.info("devices.plugin reloaded: no container moves", file=str(new.source))
+                return True
             self._now_in_force(new)
             if asked or problem:
                 file = {"file": str(new.source), "hash": new.file_hash}
@@ -184,14 +182,6 @@ class Reload:
         apply = "all" if new.settings.apply_all else "new"
         moved = len(decision.moving(before))
         self.context.log.info("configuration reloaded", file=str(new.source), apply=apply, moved=moved)
-        return True
-
-    async def _use_devices(self, new: Configuration) -> bool:
-        """Use settings that only concern devices: which resources belong to criproxy's own device plugin."""
-        await self.policy_switch.use_devices(new.settings)
-        self._now_in_force(new)
-        self.context.counters.reloads_ok += 1
-        self.context.log.info("devices.plugin reloaded: no container moves", file=str(new.source))
         return True
 
     def _now_in_force(self, new: Configuration, how: str = "file") -> None:
@@ -224,16 +214,12 @@ class Reload:
         problem, in_force = first_of(error), self.context.in_force
         if not asked and problem == in_force.problem:
             return False
-        in_force.problem, in_force.instead = problem, self._instead()
+        tried = self.in_place.tried
+        in_force.problem, in_force.instead = problem, in_effect(tried) if tried else in_force.instead or PREVIOUS
         self.context.counters.reloads_failed += 1
         log_mistakes(self.context.log, error, in_force.instead)
         self.context.state.notify()
         return True
-
-    def _instead(self) -> str:
-        """Return what is in effect while the policy file cannot be used, and what comes back when a try ends."""
-        tried = self.in_place.tried
-        return in_effect(tried) if tried else self.context.in_force.instead or PREVIOUS
 
     def _load(self) -> Configuration:
         node, settings = self.context.state.node, self.context.settings

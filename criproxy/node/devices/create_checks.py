@@ -139,9 +139,8 @@ class Vgpus:
         """
         if holder.key == holder.reservation:
             return False  # its create is in flight
-        request = api.ContainerStatusRequest(container_id=holder.key)
         try:
-            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, QUERY_S)
+            reply = await self.context.runtime.container_status(holder.key, QUERY_S)
         except RuntimeCallError as error:
             self._note(error, holder, vgpu)
             return True

@@ -18,16 +18,7 @@ from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.devices.classes.vgpu_profiles import Quota
 from criproxy.devices.device_rules import DeviceRules, KubeletFiles
 from criproxy.devices.evidence.device_request import DeviceRequest
-from criproxy.devices.evidence.evidence import (
-    OWN,
-    Evidence,
-    Given,
-    Known,
-    Subject,
-    believed,
-    has_new_card,
-    weigh,
-)
+from criproxy.devices.evidence.evidence import OWN, Evidence, Given, Known, Subject, believed, has_new_card, weigh
 from criproxy.devices.holdings import Holdings, by_kind, facts_of, vgpus_of
 from criproxy.devices.plugin.enforcement import enforced_quota_in
 from criproxy.host.cards import DriverFiles, card_names, find_cards

@@ -53,7 +53,7 @@ class DevicePlugin:
     _refused_by: str = ""
     _refused_s: float = float("-inf")
     """When it last did."""
-    _ended: bool = False
+    has_ended: bool = False
     """Whether somebody has ended it, and it has not begun again."""
     _at_s: float = 0.0
     _began_s: float = 0.0
@@ -130,11 +130,6 @@ class DevicePlugin:
         return self.report is not None and not self.runs and self._at_s > self._refused_s
 
     @property
-    def has_ended(self) -> bool:
-        """Whether somebody has ended it, and it has not begun again."""
-        return self._ended
-
-    @property
     def should_run(self) -> bool:
         """Whether it has begun or reported, and nobody has ended or given it up."""
         return self.runs or self.has_stopped or self.is_due or bool(self.refused)
@@ -142,7 +137,7 @@ class DevicePlugin:
     @property
     def is_missing(self) -> bool:
         """Whether none has been there since the daemon's start, or a refusal, for as long as that may take."""
-        return not self.runs and not self.has_stopped and not self._ended and self.silent_s > NEVER_S
+        return not self.runs and not self.has_stopped and not self.has_ended and self.silent_s > NEVER_S
 
     def begin(self, instance: str = "", refused: str = "") -> None:
         """Record that *instance* begins: a report should follow, unless it has *refused* its files, for that reason."""
@@ -150,14 +145,14 @@ class DevicePlugin:
             self.started, self._refused, self._refused_by, self._refused_s = False, refused, instance, self.clock()
         elif not instance or instance != self._refused_by:
             self.started = True
-        self._ended = self._remembered = False
+        self.has_ended = self._remembered = False
         self.note_command()
 
     def end(self, instance: str = "") -> None:
         """Record that *instance* ends because somebody wants that: nothing that it reported is true any more."""
         if not self.heeds(instance):
             return
-        self.started, self.report, self._refused, self._ended = False, None, "", True
+        self.started, self.report, self._refused, self.has_ended = False, None, "", True
         self.note_command()
 
     def publish(self, report: Published) -> bool:
@@ -167,7 +162,7 @@ class DevicePlugin:
         if not self.runs:
             self._began_s = self.clock()
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
-        self._refused, self._ended, self._remembered = "", False, False
+        self._refused, self.has_ended, self._remembered = "", False, False
         self.note_command()
         return True
 

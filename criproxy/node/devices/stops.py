@@ -118,9 +118,8 @@ class Stops:
 
     async def _runs_on(self, container: Container) -> bool:
         """Whether the runtime itself says that a container runs that it has stopped; what it does not say is no."""
-        request = api.ContainerStatusRequest(container_id=container.key)
         try:
-            reply = await self.context.runtime.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_S)
+            reply = await self.context.runtime.container_status(container.key, LOOK_S)
         except RuntimeCallError:
             return False
         return reply.status.state == api.CONTAINER_RUNNING

@@ -62,9 +62,7 @@ class Promotions:
 
     def look(self) -> None:
         """Look at a change of the node: end refusals, and begin to try the containers that should have more."""
-        node = self.context.state.node
-        self._update(node)
-        self._end_refusals(node)
+        self._update(self.context.state.node)
         if self._has_candidates():
             self._worker.now()
 
@@ -80,28 +78,24 @@ class Promotions:
             if state.node is node:  # a candidate may wait for something else, like the disk
                 await wait_at_most(self.context.settings.promote_pause_s, state.changed())
             self._update(state.node)
-            self._end_refusals(state.node)
 
     def _update(self, node: Node) -> None:
-        """Update which of the containers that have changed may need a promotion."""
+        """Update which of the containers that have changed may need a promotion, and end refusals of resizes."""
         for key in changed_keys(self._known, node.containers):
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)
             (self._waiting.add if waits else self._waiting.discard)(key)
             if not waits:
                 self._on_the_way.pop(key, None)
-        self._known = node.containers
+        self._known, state = node.containers, self.context.state
+        waiting = [node.containers[key] for key in self._waiting]
+        for key in self.refused.silent(waiting, time(), self.context.settings.resize_silence_s):
+            state.note(key, Kind.RESIZED, "the kubelet no longer repeats the refused resize: it was withdrawn")
+            state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _has_candidates(self) -> bool:
         """Whether any container may have to be tried."""
         return bool(self._waiting) or self.context.settings.promote is Promote.WHEN_FREE
-
-    def _end_refusals(self, node: Node) -> None:
-        """End the refusals of resizes that the kubelet no longer repeats."""
-        state, waiting = self.context.state, [node.containers[key] for key in self._waiting]
-        for key in self.refused.silent(waiting, time(), self.context.settings.resize_silence_s):
-            state.note(key, Kind.RESIZED, "the kubelet no longer repeats the refused resize: it was withdrawn")
-            state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
         state, error = self.context.state, self.context.persister.error

@@ -6,7 +6,6 @@ The log, recordings, explanations and the history are never on the path of a cal
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -209,9 +208,7 @@ class Explanations:
         loop = asyncio.get_running_loop()
         latest_s = loop.time() + LATEST_S
         while not self._hurried.is_set() and (due_s := min(self._last_s + QUIET_S, latest_s)) > loop.time():
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(due_s):
-                    await self._hurried.wait()
+            await wait_at_most(due_s - loop.time(), self._hurried.wait())
 
     def _explain(self, steps: Sequence[Step]) -> list[Entry | Exception]:
         found = list[Entry | Exception | None]()

@@ -15,7 +15,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.text.notices import Refusal
-from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss, Missed
 from criproxy.node.counters import Counters
 from criproxy.node.record.outbox import EventListener, Outbox
 from criproxy.node.record.persister import Persister
@@ -195,15 +195,10 @@ class NodeState:
         """Return how many decisions since the start have no explanation, because too many came at once."""
         return self._outbox.unexplained
 
-    def refusals(self) -> list[Refusal]:
-        """Return the containers that cannot be created at present, the newest first."""
+    def refusals(self) -> tuple[list[Refusal], int]:
+        """Return the containers that cannot be created at present, the newest first, and how many more there are."""
         self._outbox.drain()
-        return self._refusals.listed()
-
-    def refusals_omitted(self) -> int:
-        """Return how many more containers cannot be created than `refusals` returns."""
-        self._outbox.drain()
-        return self._refusals.omitted()
+        return self._refusals.listed(), self._refusals.omitted()
 
     def refused_in(self) -> set[str]:
         """Return the sandboxes of the containers that cannot be created at present."""
@@ -252,6 +247,11 @@ class NodeState:
     def resolve(self, container_id: str) -> str:
         """Return the key of the container with that id or, as runtimes allow, with that prefix of an id."""
         return _resolve(self.node.containers, container_id)
+
+    def title_of(self, key: str) -> str:
+        """Return the name of the container *key*; if it is unknown, the beginning of its id."""
+        container = self.node.containers.get(key)
+        return container.title if container else key[:SHORT_ID]
 
     def resolve_pod(self, sandbox_id: str) -> str:
         """Return the key of the pod with that id or prefix of an id."""

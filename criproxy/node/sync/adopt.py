@@ -23,7 +23,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
-from criproxy.node.cgroups import Seen
+from criproxy.node.cgroups import AT_ONCE, Seen
 from criproxy.node.context import Context
 from criproxy.node.devices.guard import DeviceGuard, GuardResult
 from criproxy.node.reconcile.reconciler import Reconciler
@@ -33,8 +33,6 @@ from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerGone, Found, PlacesMissed, Present, Unclassified, UpdateApplied
 from criproxy.process.tasks import batches
 
-_AT_ONCE = 16
-"""Containers that are queried concurrently and adopted with one event, which occupies the loop for a few ms."""
 STAYS = "it has a card, but no device node for it: an update could take the card away, so it stays where it is"
 Sandboxes = Sequence[api.PodSandbox]
 Containers = Sequence[api.Container]
@@ -117,7 +115,8 @@ class Adoption:
         listed, adopted, ended = {item.id: item for item in sandboxes}, list[str](), set[str]()
         await self._release_lost(item for item in containers if not is_touched(item.id))
         until_s = asyncio.get_running_loop().time() + self.context.settings.device_limits.adoption_s
-        for some in batches(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
+        # Those that are queried concurrently are adopted with one event, which occupies the loop for a few ms.
+        for some in batches(self._unknown(containers, with_exited=with_exited), AT_ONCE):
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
             ended.update(item.id for item, each in zip(some, inspected, strict=True) if each is None)
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
@@ -169,11 +168,10 @@ class Adoption:
         event = Unclassified({key: each for key, each in found.items() if each != node.pods[key].annotations})
         tried = step(node, replace(event, kubelet_files=dict.fromkeys(keys, ())), policy).node
         theirs = dict[str, tuple[str, ...]]()
-        for some in batches([key for key in keys if tried.grants[key] != node.grants[key]], _AT_ONCE):
-            asked = (if_reported(self.context.cgroups.ask(key)) for key in some)
-            for key, answer in zip(some, await asyncio.gather(*asked), strict=True):
-                if answer and (reply := answer[1]):
-                    theirs[key] = tuple(file for file, _ in translate.set_files(reply))
+        changing = [key for key in keys if tried.grants[key] != node.grants[key]]
+        async for key, (_, reply) in self.context.cgroups.ask_each(changing):
+            if reply:
+                theirs[key] = tuple(file for file, _ in translate.set_files(reply))
         if event.annotations or theirs:
             await self.context.state.apply(replace(event, kubelet_files=theirs))
 
@@ -191,7 +189,7 @@ class Adoption:
                     await self._find_cards_of(item)
 
     async def _find_cards_of(self, item: api.Container) -> None:
-        seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)
+        seen, reply = await self.context.cgroups.reported(item.id) or (Seen(None), None)
         container = self.context.state.node.containers.get(item.id)
         if reply is None or container is None or seen.ended:
             return
@@ -228,7 +226,7 @@ class Adoption:
 
     async def _inspect(self, item: api.Container, until_s: float) -> _Seen | None:
         """Return None if the container is gone or has ended; if the runtime does not report it, use the list alone."""
-        answer = await if_reported(self.context.cgroups.ask(item.id))
+        answer = await self.context.cgroups.reported(item.id)
         seen, reply = answer or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None

@@ -17,7 +17,7 @@ from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.node.cgroups import Seen
+from criproxy.node.cgroups import AT_ONCE, Seen
 from criproxy.node.context import Context
 from criproxy.placement.events import ContainerExited, ContainerGone
 from criproxy.placement.rules.kept import by_name
@@ -25,8 +25,6 @@ from criproxy.process.tasks import batches
 
 LOCK_S = 0.5
 """How long to wait for what is in flight at a container that may have ended."""
-AT_ONCE = 16
-"""Containers that are queried concurrently."""
 ASK_S = 2.0
 """How long to wait for all answers about containers that one list lacks; the next list asks about the others."""
 LISTS = 2
@@ -87,7 +85,8 @@ async def ended(context: Context, container: Container, evidence: Evidence, unti
         RuntimeCallError: the runtime does not report where the cgroup of a listed container is. If it fails for this
             container alone, the list is believed if the container was running.
     """
-    key, believes_exit = container.key, context.in_flight.is_exit_believed(container.key)
+    key, in_flight = container.key, context.in_flight
+    believes_exit = not in_flight.is_start_unknown(key) and not in_flight.is_left(key)
     ended_s = await _ended_s(context, container) if evidence is Evidence.LISTED else 0.0
     match evidence:
         case Evidence.DELETED:
@@ -132,7 +131,7 @@ async def undisturbed(context: Context, container: Container) -> bool:
 
 async def _has_no_processes(context: Context, container: Container) -> bool:
     """Whether a query confirms that *container* has ended, including its cgroup, and it is unchanged since."""
-    asked = await if_reported(context.cgroups.ask(container.key))
+    asked = await context.cgroups.reported(container.key)
     has_ended = container.state is ContainerState.RUNNING if asked is None else asked[0].ended
     return has_ended and await undisturbed(context, container)
 

@@ -90,7 +90,8 @@ class Hotplug:
 
     def apart(self) -> str:
         """Return a sentence about pods below cgroups that allow other CPUs or NUMA nodes; empty if there are none."""
-        others = {cgroup: pods for cgroup, pods in self._pods().items() if cgroup != self._cgroup}
+        pods_by_cgroup = _by_cgroup(self._context.state.node.pods)
+        others = {cgroup: pods for cgroup, pods in pods_by_cgroup.items() if cgroup != self._cgroup}
         if not others or not self._cgroup:
             return ""
         found, allowed = list[str](), self._allowed(self._cgroup)
@@ -102,13 +103,9 @@ class Hotplug:
         grants = f"criproxy grants what {_described(self._cgroup, allowed)} allows, but"
         return f"{grants} {', '.join(found)}: {_ADVICE}" if found else ""
 
-    def _pods(self) -> Mapping[str, list[Pod]]:
-        """Return the pods that run, by the cgroup that the kubelet has for all pods."""
-        return _by_cgroup(self._context.state.node.pods)
-
     def _followed(self) -> str:
         """Return the cgroup that counts: the known one while pods run below it, then that of most pods."""
-        pods = self._pods()
+        pods = _by_cgroup(self._context.state.node.pods)
         if self._cgroup in pods or not pods:
             return self._cgroup
         return max(pods, key=lambda cgroup: len(pods[cgroup]))
@@ -193,6 +190,7 @@ class Hotplug:
 
 @remembered(2)
 def _by_cgroup(pods: Mapping[str, Pod]) -> Mapping[str, list[Pod]]:
+    """Return those of the *pods* that run, by the cgroup that the kubelet has for all pods."""
     found = defaultdict[str, list[Pod]](list)
     for pod in pods.values():
         if not pod.stopped and (cgroup := pods_cgroup(pod.cgroup_parent)):

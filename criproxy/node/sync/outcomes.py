@@ -24,6 +24,7 @@ from criproxy.cri.stamp import never_to_start, stamped
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded_texts
 from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.node.cgroups import AT_ONCE
 from criproxy.node.context import Context
 from criproxy.node.in_flight import StartEvent
 from criproxy.node.reconcile.reconciler import Reconciler
@@ -35,8 +36,6 @@ from criproxy.process.tasks import wait_at_most
 
 LONGEST_PAUSE_S = 60.0
 """The longest pause between two queries that the runtime does not answer, if no start waits for the outcome."""
-AT_ONCE = 16
-"""Containers that are queried concurrently: after a start, that may be all containers."""
 Denial = Callable[[], object]
 """Applies the outcome that a call had no effect, once the runtime's answer can be believed."""
 

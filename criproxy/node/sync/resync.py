@@ -10,7 +10,7 @@ from time import monotonic
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import never_to_start, stamped
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
@@ -320,7 +320,7 @@ class Resync:
             return
         if translate.state(item) is not ContainerState.RUNNING or self._is_touched(item.id):
             return
-        asked = await if_reported(self.context.cgroups.ask(item.id))
+        asked = await self.context.cgroups.reported(item.id)
         if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
             text = "a container that was abandoned is running: criproxy adopts it"
             self.context.log.warning(text, container=known.title)

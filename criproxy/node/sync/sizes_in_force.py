@@ -10,19 +10,15 @@ from dataclasses import replace
 from time import time
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import if_reported
 from criproxy.cri.sizes import sizes_in_force
 from criproxy.errors import CriproxyError
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Sizes
-from criproxy.node.cgroups import Seen
+from criproxy.node.cgroups import AT_ONCE
 from criproxy.node.context import Context
 from criproxy.placement.decision import Decision
 from criproxy.placement.events import ContainerResized, ResizeRefused
 from criproxy.process.tasks import batches
-
-AT_ONCE = 16
-"""Containers whose sizes are queried concurrently."""
 
 
 async def follow_sizes(context: Context, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
@@ -40,7 +36,7 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
     for some in batches(items, AT_ONCE):
         known = ((item, _alive(context, item.id)) for item in some)
         asked = [(item, one) for item, one in known if one and not context.locks.busy(item.id)]
-        answers = await asyncio.gather(*(_reported(context, item.id) for item, _ in asked))
+        answers = await asyncio.gather(*(context.cgroups.reported(item.id) for item, _ in asked))
         for (item, container), answer in zip(asked, answers, strict=True):
             now, reply = _alive(context, item.id), answer and answer[1]
             if answer is None:
@@ -52,11 +48,6 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
             elif not is_touched(item.id, item.pod_sandbox_id):
                 _resized(context, container, reply)
     return is_complete
-
-
-async def _reported(context: Context, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
-    # Create the inner coroutine only here: if `gather` cancelled it before its first step, it would never be awaited.
-    return await if_reported(context.cgroups.ask(key))
 
 
 def _alive(context: Context, key: str) -> Container | None:

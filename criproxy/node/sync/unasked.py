@@ -5,7 +5,6 @@ others may have got some since. If criproxy is asked about the start, it refuses
 whoever runs outside of its place from that start on counts as not placed, until it is moved.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from criproxy.cri import api_pb2 as api
@@ -19,12 +18,9 @@ from criproxy.node.cgroups import Seen
 from criproxy.node.context import Context
 from criproxy.placement.events import PlacesMissed
 from criproxy.placement.records.history import unplaced_text
-from criproxy.process.tasks import batches
 
 _STARTS = {ContainerState.CREATED, ContainerState.UNKNOWN}
 """States of a container of whose start criproxy knows nothing yet."""
-_AT_ONCE = 16
-"""Containers about which the runtime is asked concurrently."""
 
 
 async def list_unasked(context: Context, items: Sequence[api.Container], told: set[str]) -> None:
@@ -34,11 +30,9 @@ async def list_unasked(context: Context, items: Sequence[api.Container], told: s
         RuntimeCallError: the runtime does not answer.
     """
     told &= context.state.node.containers.keys()
-    for some in batches([item.id for item in items if _may_have_started(context, item)], _AT_ONCE):
-        asked = (if_reported(context.cgroups.ask(key)) for key in some)
-        for key, answer in zip(some, await asyncio.gather(*asked), strict=True):
-            if answer:
-                await note_unasked(context, key, *answer, told)
+    unknown = [item.id for item in items if _may_have_started(context, item)]
+    async for key, (seen, reply) in context.cgroups.ask_each(unknown):
+        await note_unasked(context, key, seen, reply, told)
 
 
 async def note_unasked(

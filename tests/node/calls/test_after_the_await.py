@@ -49,10 +49,7 @@ class SecondTime(Podresources):
         return await super().known(container)
 
 
-ROOM = [
-    pytest.param(2, "0,3", id="fewer"),
-    pytest.param(0, "0-3", id="as-before"),
-]
+ROOM = [pytest.param(2, "0,3", id="fewer"), pytest.param(0, "0-3", id="as-before")]
 
 
 @pytest.mark.parametrize(("taken", "sent"), ROOM)

@@ -142,7 +142,7 @@ async def test_it_is_a_refusal_of_the_tenants_container(
         assert not here.world.controller.context.failures.recent()
         assert here.world.counters.refusals == {"INVALID_ARGUMENT": 2}
         assert not here.world.counters.fallbacks
-        assert [(one.container, one.times) for one in state.refusals()] == [("default/web/main", 2)]
+        assert [(one.container, one.times) for one in state.refusals()[0]] == [("default/web/main", 2)]
         records = await state.find_history("default/web/main")
         assert {record.kind for record in records} == {Kind.REFUSED}
         assert "call not handled" not in here.world.log.events()

@@ -65,10 +65,7 @@ async def test_a_pod_that_shares_runs_while_the_history_is_flushed(
     tmp_path: Path, begin: Callable[[World], None]
 ) -> None:
     """From its sandbox to its start, and the next one too; at the end all of it is on disk."""
-    async with (
-        World(tmp_path, NO_EVENTS, QUIET) as world,
-        stalled(world, tmp_path, begin) as disk,
-    ):
+    async with World(tmp_path, NO_EVENTS, QUIET) as world, stalled(world, tmp_path, begin) as disk:
         first = await world.run(sharer("first"))
         second = await world.run(sharer("second"))
 
@@ -83,10 +80,7 @@ async def test_a_pod_that_shares_runs_while_the_history_is_flushed(
 
 async def test_one_that_shares_ends_and_comes_again_while_the_history_is_flushed(tmp_path: Path) -> None:
     """Neither its end nor what comes after it waits."""
-    async with (
-        World(tmp_path, NO_EVENTS, QUIET) as world,
-        stalled(world, tmp_path) as disk,
-    ):
+    async with World(tmp_path, NO_EVENTS, QUIET) as world, stalled(world, tmp_path) as disk:
         sandbox_id, ids = await world.kubelet.run_pod(sharer("first"))
         await world.kubelet.stop(ids["main"])
         await world.kubelet.remove(ids["main"])
@@ -101,10 +95,7 @@ async def test_one_that_shares_ends_and_comes_again_while_the_history_is_flushed
 
 async def test_an_owner_waits_until_its_place_is_stored(tmp_path: Path) -> None:
     """It takes something away from others: the runtime hears of it when the disk has it, whoever did not wait."""
-    async with (
-        World(tmp_path, NO_EVENTS, QUIET) as world,
-        stalled(world, tmp_path) as disk,
-    ):
+    async with World(tmp_path, NO_EVENTS, QUIET) as world, stalled(world, tmp_path) as disk:
         held = asyncio.create_task(world.run(owner("owner", 1)))
         await world.until(lambda: bool(world.owned()))
         await world.client.version()

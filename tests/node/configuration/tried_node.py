@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from criproxy.daemon.options import Options
-from criproxy.daemon.start import _chosen, _with_tries
+from criproxy.daemon.start import _chosen, _with_tries, bring_in
 from criproxy.model.machine.topology import Topology
 from criproxy.model.text.notices import Notice, Values
 from criproxy.node.configuration.in_place import InPlaceOfFile
 from criproxy.node.configuration.keepers import ConfigurationKeeper
 from criproxy.node.configuration.load import BadFile, Configuration, load_configuration
-from criproxy.node.configuration.reload import Reload, first_of
+from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import TryOut
 from criproxy.node.controller import Controller
 from criproxy.process.systemd import Notifier
@@ -84,11 +84,7 @@ class Node:
         return store
 
     def _prepare(self, controller: Controller) -> None:
-        controller.context.in_force.loaded = self._begun.configuration.loaded()
-        controller.policy_switch.going_back = self._begun.back
-        if problem := self._begun.configuration.problem:
-            controller.context.in_force.problem = first_of(problem)
-            controller.context.in_force.instead = self._begun.configuration.instead
+        bring_in(self._begun, controller)
 
     async def begun(self) -> None:
         """Begin what the daemon begins beside the controller."""

@@ -65,7 +65,9 @@ async def test_8_no_daemon(tmp_path: Path, *, file: bool) -> None:
         assert not node.world.runtime.core.records.containers
         assert not (tmp_path / PIPE[1:]).is_dir()
         assert not node.world.controller.node.containers
-        assert [refusal.container for refusal in node.world.controller.context.state.refusals()] == ["default/mps/main"]
+        assert [refusal.container for refusal in node.world.controller.context.state.refusals()[0]] == [
+            "default/mps/main"
+        ]
 
         (tmp_path / PIPE[1:]).unlink(missing_ok=True)
         (tmp_path / PIPE[1:]).mkdir(parents=True)

@@ -17,17 +17,7 @@ from criproxy.node.devices import guard as guarding
 from criproxy.node.settings import OnError
 from criproxy.placement.policies.api import Policy
 from lab.emulator.runtime import IMAGE
-from tests.node.devices.test_guard import (
-    NONE,
-    RULES,
-    VOID,
-    Podresources,
-    create,
-    envs,
-    knows,
-    told,
-    world,
-)
+from tests.node.devices.test_guard import NONE, RULES, VOID, Podresources, create, envs, knows, told, world
 from tests.node.world import STATIC, World, problems, refusal, situation
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"

@@ -6,17 +6,7 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.node.devices import stops
-from tests.node.devices.quotas import (
-    SAID,
-    Stopped,
-    direct,
-    incidents,
-    pod,
-    restart,
-    status,
-    watcher,
-    why,
-)
+from tests.node.devices.quotas import SAID, Stopped, direct, incidents, pod, restart, status, watcher, why
 from tests.node.world import World
 
 

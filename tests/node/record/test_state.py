@@ -18,13 +18,7 @@ from criproxy.node.record import state
 from criproxy.node.record.persister import Persister
 from criproxy.node.record.state import NodeState
 from criproxy.placement.checked_policy import PolicyFault
-from criproxy.placement.events import (
-    ContainerCreating,
-    ContainerGone,
-    Event,
-    PodCreated,
-    PolicyChanged,
-)
+from criproxy.placement.events import ContainerCreating, ContainerGone, Event, PodCreated, PolicyChanged
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticPolicy
 from criproxy.process.failures import Failures
@@ -41,11 +35,7 @@ def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
 
 
 def state_on(
-    store: Store,
-    node: Node,
-    policy: Policy,
-    log: RecordingLog,
-    clock: Callable[[], float] = time.time,
+    store: Store, node: Node, policy: Policy, log: RecordingLog, clock: Callable[[], float] = time.time
 ) -> NodeState:
     """The state of *node*, kept on *store*; failures are dated by *clock*."""
     counters, failures = Counters(), Failures(clock, log)

@@ -35,8 +35,7 @@ async def test_it_gives_up_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("started", "ready"),
-    [pytest.param(True, False, id="runs"), pytest.param(False, True, id="sandbox-is-ready")],
+    ("started", "ready"), [pytest.param(True, False, id="runs"), pytest.param(False, True, id="sandbox-is-ready")]
 )
 async def test_others_keep_theirs(tmp_path: Path, started: bool, ready: bool) -> None:
     """Who runs though the sandbox has ended, and who waits for the start in one that has not."""

@@ -12,7 +12,8 @@ from criproxy.api.views.status import summary
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.node.bypass import BypassMode
-from criproxy.node.sync.sizes_in_force import AT_ONCE, follow_sizes
+from criproxy.node.cgroups import AT_ONCE
+from criproxy.node.sync.sizes_in_force import follow_sizes
 from lab.emulator.runtime import RuntimeOptions
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.test_bypassed_calls import Fragile, Placing

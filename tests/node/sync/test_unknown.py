@@ -12,7 +12,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.node.calls.start import Starts
-from criproxy.node.sync.outcomes import AT_ONCE
+from criproxy.node.cgroups import AT_ONCE
 from criproxy.node.sync.resync import Resync
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
