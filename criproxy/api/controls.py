@@ -118,21 +118,19 @@ def notices(controller: Controller) -> Iterator[Notice]:
     client = controller.controls
     if client.state is ServiceState.UNUSED:
         return
-    if client.problem and controller.desired_controls.parts is None:
-        text = "what classes have changed on this machine may not be put back yet"
-        yield Notice("controls", f"{text}: {client.problem}", wrong=False)
-        return
-    if client.problem and controller.desired_controls.is_nothing:
-        text = "no class needs criproxy controls now, but what classes have set before may still be there"
-        yield Notice("controls", f"{text}: {client.problem}", wrong=False)
-        return
+    desired, is_over = controller.desired_controls, controller.desired_controls.parts is None
     if client.problem:
-        yield Notice("controls", f"what classes set outside of CRI is not applied: {client.problem}")
+        text = "what classes set outside of CRI is not applied"
+        if is_over:
+            text = "what classes have changed on this machine may not be put back yet"
+        elif desired.is_nothing:
+            text = "no class needs criproxy controls now, but what classes have set before may still be there"
+        yield Notice("controls", f"{text}: {client.problem}", wrong=not (is_over or desired.is_nothing))
         return
     if compared := difference(__version__, client.version) if client.version else "":
         text = f"criproxy controls is version {client.version}, {compared} than the daemon ({__version__})"
         yield Notice("controls", f"{text}: restart criproxy-controls.service", wrong=False)
-    troubles, is_over = client.answer.troubles, controller.desired_controls.parts is None
+    troubles = client.answer.troubles
     what = "what classes have changed is not put back" if is_over else "a class is not fully applied"
     for each in troubles[:MAX_TROUBLES]:
         yield Notice("controls", f"{what}: {_title(controller, each.what)}: {bounded_text(each.text, MAX_CHARS)}")

@@ -11,23 +11,19 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.api.live import LiveNode
-from criproxy.api.quota_commands import QuotaCommands, with_known_action
+from criproxy.api.quota_commands import MOST_CHARACTERS, QuotaCommands, report_of
 from criproxy.api.views.incidents import users
 from criproxy.devices.plugin.published import Published, PublishedCard, read_report
 from criproxy.errors import UsageError
 from criproxy.model.incident import END_OF_TIME_S, Action, Incident
 from criproxy.model.node import Node
-from criproxy.model.text.bounded import bounded, bounded_text
+from criproxy.model.text.bounded import bounded_text
 from criproxy.model.text.notices import difference
-from criproxy.model.text.plain import from_plain
 from criproxy.node.controller import Controller
 from criproxy.placement.alloc.booked_cpus import free_milli
 from criproxy.placement.options.policy_options import options_of
 from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log
-
-MOST_CHARACTERS = 500
-"""The longest reason or name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +187,7 @@ def _incident(card: PublishedCard) -> Incident | None:
 
 
 def _read(arguments: Mapping[str, Any], log: Log) -> CardReport:
-    try:
-        known = with_known_action(bounded(arguments, MOST_CHARACTERS), Action.NONE, log)
-        report = from_plain(CardReport, known)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    report = report_of(CardReport, arguments, Action.NONE, log)
     if not report.device_class or not report.card:
         raise UsageError("device_class and card: must name a card")
     if not report.healthy and not 0 < report.since_s < END_OF_TIME_S:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from criproxy import __version__
 from criproxy.agent import QUERIES
-from criproxy.api import collector, controls
+from criproxy.api import collector, controls, head
 from criproxy.api.notices import ControllerNotices
 from criproxy.api.views import devices, events, explain, status
 from criproxy.api.views.devices import Inventory
@@ -164,10 +163,10 @@ class LiveNode:
             UsageError: an argument is of another type.
             StoreError: the history cannot be read.
         """
-        wanted = events.Wanted.read(arguments)
-        found = await self.controller.context.state.history_since(wanted.after, events.LEFT_OUT, wanted.namespace)
+        since_s, after, namespace = events.read(arguments)
+        found = await self.controller.context.state.history_since(after, events.LEFT_OUT, namespace)
         node = self.controller.node
-        return await self._encoded(lambda: {"notices": [], **events.to_values(*found, wanted.since_s, node)})
+        return await self._encoded(lambda: {"notices": [], **events.to_values(*found, since_s, node)})
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """Answer ``names``: NAMESPACE/POD/CONTAINER of all known containers, for shell completion."""
@@ -181,19 +180,12 @@ class LiveNode:
 
     async def _encoded(self, values: Callable[[], Values]) -> Encoded:
         """Return the answer with the result of *values*, which is called in a thread."""
-        head = self.head()
-        return await asyncio.to_thread(lambda: encoded({**head, **values()}))
+        known = self.head()
+        return await asyncio.to_thread(lambda: encoded({**known, **values()}))
 
     def head(self) -> Values:
         """Return what each answer begins with: which daemon answers, and when."""
-        return {
-            "source": "daemon",
-            "host": os.uname().nodename,
-            "time": timestamp(time.time()),
-            "version": __version__,
-            "pid": os.getpid(),
-            "started": timestamp(self.started_s()),
-        }
+        return head("daemon", time.time(), os.getpid(), timestamp(self.started_s()))
 
     def _lacking(self, policy: Policy, topology: Topology) -> tuple[str, ...]:
         """What the machine lacks; computed once for each policy and machine, in the thread that asks."""

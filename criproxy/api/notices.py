@@ -7,7 +7,7 @@ from criproxy import __version__
 from criproxy.api import controls
 from criproxy.devices.classes.builtin import NVIDIA
 from criproxy.devices.classes.vgpu_profiles import Quota
-from criproxy.devices.plugin.published import NOT_YET, SHORTEST_STALE_S, Advertised, Published, PublishedCard
+from criproxy.devices.plugin.published import NOT_YET, SHORTEST_STALE_S, Published, PublishedCard
 from criproxy.devices.usage.rows import grants
 from criproxy.devices.usage.values import Grant
 from criproxy.model.text.amounts import format_seconds
@@ -31,13 +31,15 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
         report: the last report of a running device plugin.
     """
     if missing := [each for each in report.resources if not each.registered and not each.starting]:
-        names = ", ".join(bounded_texts([_text(each) for each in missing], MAX_NAMED))
+        known = [f"{each.name} ({each.problem})" if each.problem else each.name for each in missing]
+        names = ", ".join(bounded_texts(known, MAX_NAMED))
         yield Notice("not-registered", f"the kubelet has not accepted resources of the device plugin: {names}")
     classes: dict[str, list[PublishedCard]] = {}
     for card in report.cards:
         classes.setdefault(card.device_class, []).append(card)
     for kind, cards in classes.items():
-        if not any(card.healthy for card in cards) and any(map(_failed, cards)):
+        # Those that are unhealthy without a time are not ready yet, or in use under a former id.
+        if not any(card.healthy for card in cards) and any(card.since_s is not None for card in cards):
             reasons = ", ".join(bounded_texts(list(dict.fromkeys(card.reason for card in cards)), MAX_NAMED))
             yield Notice("no-healthy-card", f"no card of the class {kind} is healthy, so pods get none: {reasons}")
     if report.refused:
@@ -48,6 +50,12 @@ def notices_of_plugin(report: Published) -> Iterator[Notice]:
     if report.unremoved:
         text = "the device plugin cannot remove what containers have left in directories of vGPUs; remove it as root"
         yield Notice("vgpu-directories", f"{text}: {report.unremoved}")
+    if compared := difference(__version__, report.version):
+        than = f"and the daemon {__version__}"
+        if compared != "different":
+            than = f"{compared} than the daemon ({__version__})"
+        text = f"the device plugin is version {report.version}, {than}"
+        yield Notice("device-plugin-version", f"{text}; each ignores fields that it does not know", wrong=False)
 
 
 def _nvml_text(report: Published) -> str:
@@ -65,14 +73,6 @@ def _nvml_text(report: Published) -> str:
     if report.nvml_pending:
         since = f" since the device plugin first queried it at {at}" if at else ""
     return f"NVML has not answered{since}: {kept}"
-
-
-def notices_of_version(report: Published, own: str) -> Iterator[Notice]:
-    """Yield a notice if the device plugin and the daemon, whose version is *own*, are of different versions."""
-    if compared := difference(own, report.version):
-        than = f"{compared} than the daemon ({own})" if compared != "different" else f"and the daemon {own}"
-        text = f"the device plugin is version {report.version}, {than}; each ignores fields that it does not know"
-        yield Notice("device-plugin-version", text, wrong=False)
 
 
 def notices_of_usage(
@@ -107,15 +107,6 @@ def notices_of_cards(unread: Mapping[tuple[str, str], str]) -> Iterator[Notice]:
         yield Notice("usage-unknown", text)
 
 
-def _failed(card: PublishedCard) -> bool:
-    """Whether the card is unhealthy since a known time: others are not ready yet, or in use under a former id."""
-    return not card.healthy and card.since_s is not None
-
-
-def _text(resource: Advertised) -> str:
-    return f"{resource.name} ({resource.problem})" if resource.problem else resource.name
-
-
 _KEPT = {
     "different": ("the content of the policy file is different", ", or run 'criproxy reload' to use the file as it is"),
     "invalid": ("the policy file cannot be used", ""),
@@ -137,25 +128,25 @@ class ControllerNotices:
     def now(self) -> Iterator[Notice]:
         """Yield the notices, those about the daemon as a whole first."""
         yield from self._of_runtime()
-        yield from self._of_machine()
         yield from self._of_configuration()
         yield from self._of_trial()
-        yield from self._of_devices()
         yield from self._of_plugin()
         yield from controls.notices(self.controller)
         yield from self.controller.agent.notices()
         if cpusets := self.controller.updates.kubelet_cpusets:
             yield Notice("competing-manager", cpusets.sentence())
-        yield from self._of_rows()
+        for row in self.controller.context.persister.left_out:
+            text = f"the state of {row.title} cannot be stored, so criproxy forgets it when it restarts"
+            yield Notice("not-stored", f"{text}: {row.reason}")
         yield from self.controller.context.failures.notices()
-        yield from self._of_unreported()
-        yield from self._of_unlisted()
-        yield from self._of_explanations()
+        yield from self._of_containers()
+        if lost := self.controller.context.state.unexplained():
+            text = f"{lost} decisions since the start came too fast to note what they were chosen from"
+            yield Notice("history", f"{text}; the history has their results", wrong=False)
         yield from self._of_cgroups()
-        yield from self._of_left_running()
 
     def _of_runtime(self) -> Iterator[Notice]:
-        """Yield a notice while the runtime has not listed its containers, or does not answer now."""
+        """Yield notices while the runtime has not listed its containers, or the machine cannot be read."""
         error = self.controller.resync.error
         if not self.controller.ready:
             why = f" ({error})" if error else ""
@@ -163,60 +154,32 @@ class ControllerNotices:
             yield Notice("resync", f"{asking}{why}")
         elif error:
             yield Notice("runtime", f"criproxy cannot ask the runtime which containers are running: {error}")
+        if error := self.controller.hotplug.error:
+            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {error}")
+        if apart := self.controller.hotplug.apart():
+            yield Notice("pods-cgroup", apart)
 
     def _of_configuration(self) -> Iterator[Notice]:
-        """Yield notices while the state on disk, or the policy file, is not the one in effect."""
+        """Yield notices while the state on disk, the policy file, or what is known of cards is not that in effect."""
         in_force = self.controller.context.in_force
         if error := self.controller.context.persister.error:
             yield Notice("store", f"the state on disk is out of date, so no container gets exclusive CPUs: {error}")
         if in_force.problem:
             instead = f"; {in_force.instead}" if in_force.instead else ""
             yield Notice("config", f"the policy file is not in effect: {in_force.problem}{instead}")
-
-    def _of_devices(self) -> Iterator[Notice]:
-        """Yield notices while device nodes hang, or a source of evidence does not answer."""
         if hanging := self.controller.devices.problem:
             yield Notice("devices-hanging", hanging)
         if silent := self.controller.devices.evidence.silence:
             yield Notice("no-evidence", silent)
 
-    def _of_rows(self) -> Iterator[Notice]:
-        """Yield a notice for each row that cannot be stored because of its value."""
-        for row in self.controller.context.persister.left_out:
-            text = f"the state of {row.title} cannot be stored, so criproxy forgets it when it restarts"
-            yield Notice("not-stored", f"{text}: {row.reason}")
-
-    def _of_unreported(self) -> Iterator[Notice]:
-        """Yield a notice about the containers whose state the runtime does not report; one reason is enough."""
-        unreported = self.controller.context.cgroups.unreported
-        if names := self._titles(unreported):
-            containers = self.controller.node.containers
+    def _of_containers(self) -> Iterator[Notice]:
+        """Yield notices about containers of which the runtime does not say what became of them."""
+        context, containers = self.controller.context, self.controller.node.containers
+        unreported = context.cgroups.unreported
+        if names := self._titles(unreported):  # one reason is enough
             reason = next(unreported[key] for key in unreported if _has_not_ended(containers.get(key)))
             yield Notice("untold", f"the runtime does not report the state of {names}: {reason}")
-
-    def _of_left_running(self) -> Iterator[Notice]:
-        """Yield a notice about containers whose updates had no effect on processes that run."""
-        containers = self.controller.node.containers
-        if titles := [containers[key].title for key in self.controller.context.in_flight.lost() if key in containers]:
-            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(titles)}")
-
-    def _of_machine(self) -> Iterator[Notice]:
-        """Yield what is wrong with the machine, or with the cgroups that divide it."""
-        if error := self.controller.hotplug.error:
-            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {error}")
-        if apart := self.controller.hotplug.apart():
-            yield Notice("pods-cgroup", apart)
-
-    def _of_explanations(self) -> Iterator[Notice]:
-        """How much `explain` will not say."""
-        if lost := self.controller.context.state.unexplained():
-            text = f"{lost} decisions since the start came too fast to note what they were chosen from"
-            yield Notice("history", f"{text}; the history has their results", wrong=False)
-
-    def _of_unlisted(self) -> Iterator[Notice]:
-        """The containers that lists lack for longer than the next lists take to show what became of them."""
-        context, containers = self.controller.context, self.controller.node.containers
-        late_s = LISTS * context.settings.unknown_pause_s
+        late_s = LISTS * context.settings.unknown_pause_s  # by then, the next lists have shown what became of them
         late = (key for key in context.in_flight.unlisted() if context.in_flight.unlisted_s(key) >= late_s)
         if titles := [containers[key].title for key in late if key in containers]:
             names = ", ".join(bounded_texts(titles, MAX_NAMED))
@@ -224,7 +187,7 @@ class ControllerNotices:
             yield Notice("unlisted", f"the runtime's lists do not have containers that {text}: {names}")
 
     def _of_cgroups(self) -> Iterator[Notice]:
-        """Cpusets that other programs change, and cgroups that are gone."""
+        """Yield notices about cpusets that other programs change, cgroups that are gone, and processes left in them."""
         cgroups, now_s = self.controller.context.cgroups, monotonic()
         if names := self._titles(key for key, until_s in cgroups.fights.items() if until_s > now_s):
             text = "again and again, so that containers may run on CPUs that are exclusive to others; stop that program"
@@ -232,6 +195,9 @@ class ControllerNotices:
         if names := self._titles(key for key, since_s in cgroups.lost.items() if now_s - since_s >= LOST_S):
             text = "its cgroup is gone: criproxy cannot see on which CPUs it runs"
             yield Notice("cgroup", f"the runtime reports that {names} is running, but {text}")
+        containers = self.controller.node.containers
+        if titles := [containers[key].title for key in self.controller.context.in_flight.lost() if key in containers]:
+            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(titles)}")  # updates without effect on processes
 
     def _titles(self, keys: Iterable[str]) -> str:
         """Name the containers *keys* that have not ended; empty if there are none."""
@@ -269,7 +235,6 @@ class ControllerNotices:
             yield Notice("bypass", text)
         if plugin.runs and plugin.report:
             yield from notices_of_plugin(plugin.report)
-            yield from notices_of_version(plugin.report, __version__)
             silent = min(usage.silent_s, plugin.runs_s) > SHORTEST_STALE_S and not usage.is_current
             if rules:
                 yield from notices_of_usage(rules.watched, rules.without_usage, usage.unknown(), silent=silent)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from criproxy.api.views.incidents import quotas_exceeded
 from criproxy.devices.device_rules import DeviceRules
@@ -27,8 +27,9 @@ from criproxy.placement.answers.vgpu_excesses import MAY_BE_STOPPED
 from criproxy.process.control_socket import Command
 from criproxy.process.logger import Log
 
+T = TypeVar("T")
 MOST_CHARACTERS = 500
-"""The longest name or id."""
+"""The longest name, id or reason."""
 MOST_USED = 1 << 40
 """The highest plausible use, in MiB."""
 MOST_STOP_S = 3600.0
@@ -189,11 +190,7 @@ def _incident(report: QuotaReport, container: Container, *, only_observed: bool)
 
 
 def _read(arguments: Mapping[str, Any], log: Log) -> QuotaReport:
-    try:
-        known = with_known_action(bounded(arguments, MOST_CHARACTERS), Asked.OBSERVE, log)
-        report = from_plain(QuotaReport, known)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    report = report_of(QuotaReport, arguments, Asked.OBSERVE, log)
     if not report.container_id or not report.device_class or not report.card:
         raise UsageError("container_id, device_class and card: must name a container and a card")
     if not report.over:
@@ -209,17 +206,23 @@ def _read(arguments: Mapping[str, Any], log: Log) -> QuotaReport:
     return report
 
 
-def with_known_action(arguments: Mapping[str, Any], weakest: Enum, log: Log) -> Mapping[str, Any]:
-    """Return the *arguments* of a report with an action that this daemon knows.
+def report_of(kind: type[T], arguments: Mapping[str, Any], weakest: Enum, log: Log) -> T:
+    """Return the report in *arguments*, with an action that this daemon knows.
 
     A refusal would lose the report, and no container may be stopped for a word that nobody understands. So an unknown
     action becomes the *weakest* one of its enumeration, and the log says so. What is no text stays as it is: that is a
     mistake, and not a newer version.
+
+    Raises:
+        UsageError: an argument is invalid.
     """
-    asked = arguments.get("action")
-    if not isinstance(asked, str) or asked in {each.value for each in type(weakest)}:
-        return arguments
-    log.warning(
-        "a newer device plugin asks for an action that this daemon does not know", action=asked, instead=weakest.value
-    )
-    return {**arguments, "action": weakest.value}
+    given: dict[str, Any] = bounded(arguments, MOST_CHARACTERS)
+    asked = given.get("action")
+    if isinstance(asked, str) and asked not in {each.value for each in type(weakest)}:
+        text = "a newer device plugin asks for an action that this daemon does not know"
+        log.warning(text, action=asked, instead=weakest.value)
+        given["action"] = weakest.value
+    try:
+        return from_plain(kind, given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.agent import QUERIES
-from criproxy.api import collector
+from criproxy.api import collector, head
 from criproxy.api.views import devices, events, explain
 from criproxy.api.views.situation import Situation, argument
 from criproxy.devices.classes.builtin import BUILTIN
@@ -62,8 +62,9 @@ class StoredNode:
         own = {"explain": self._explain, "events": self._events}
         with self._reader() as reader:
             if command in own:
-                return {**self._head(reader), **own[command](reader, arguments)}
-            return {**self._head(reader), **collector(command)(self._situation(reader, of_cpus=True), arguments)}
+                return {**head("store", reader.saved_s), **own[command](reader, arguments)}
+            situation = self._situation(reader, of_cpus=True)
+            return {**head("store", reader.saved_s), **collector(command)(situation, arguments)}
 
     def _explain(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
         text, situation = argument(arguments, "container", ""), self._situation(reader)
@@ -71,10 +72,10 @@ class StoredNode:
         return explain.to_values(situation, life, find(reader.connection, life.title))
 
     def _events(self, reader: Reader, arguments: Mapping[str, Any]) -> Values:
-        wanted = events.Wanted.read(arguments)
-        found = since(reader.connection, wanted.after, events.LEFT_OUT, wanted.namespace)
+        since_s, after, namespace = events.read(arguments)
+        found = since(reader.connection, after, events.LEFT_OUT, namespace)
         node = self._situation(reader).node
-        return {"notices": [self._notice(reader).to_json()], **events.to_values(*found, wanted.since_s, node)}
+        return {"notices": [self._notice(reader).to_json()], **events.to_values(*found, since_s, node)}
 
     def _devices(self) -> Values:
         """Return the cards of this machine, without what is unknown."""
@@ -84,16 +85,16 @@ class StoredNode:
         inventory = devices.Inventory(classes=classes, stocks=stocks, holdings=holdings)
         try:
             with self._reader() as reader:
-                situation, head = self._situation(reader), self._head(reader)
+                situation, known = self._situation(reader), head("store", reader.saved_s)
                 lives = [container.life for container in situation.node.containers.values()]
                 holdings.recall(situation.node, newest(reader.connection, Kind.DEVICES, lives))
         except CriproxyError as error:
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
-            head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
+            known = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
         else:
             node, notices = situation.node, [*situation.notices, *notices]
-        head |= {"started": None, "notices": [notice.to_json() for notice in notices], "guarded": None}
-        return {**head, **devices.to_values(inventory, node)}
+        known |= {"started": None, "notices": [notice.to_json() for notice in notices], "guarded": None}
+        return {**known, **devices.to_values(inventory, node)}
 
     @contextmanager
     def _reader(self) -> Iterator[Reader]:
@@ -125,16 +126,6 @@ class StoredNode:
         why = "; ".join(filter(None, (self.reason, still_running(self.state_dir, is_removed=self.is_removed))))
         text = f"{why}. The rest was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Notice("daemon-down", text)
-
-    def _head(self, reader: Reader) -> Values:
-        return {
-            "source": "store",
-            "host": os.uname().nodename,
-            "time": timestamp(reader.saved_s),
-            "version": __version__,
-            "pid": None,
-            "started": None,
-        }
 
 
 def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:

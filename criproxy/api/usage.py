@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from criproxy import __version__
@@ -19,56 +19,48 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
+from criproxy.node.devices.card_usage import CardUsage
 from criproxy.process.control_socket import Command, Encoded
 
-Series = Sequence[tuple[SeriesKey, Sequence[Point]]]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """The known use of cards at one moment."""
-
-    report: UsageReport | None = None
-    """The last report; None if there was none."""
-    reported_s: float = 0.0
-    is_current: bool = False
-    plugin: Published | None = None
-    """The report of the device plugin; None if it does not run."""
-    node_cpu_ratio: float | None = None
-    node_memory_ratio: float | None = None
-    series: Series = field(default_factory=tuple)
-
-
-def to_values(node: Node, rows: Iterable[CardRow], watched: Watched, given: Mapping[tuple[str, str], int]) -> Values:
-    """Return the answer of `criproxy usage`.
+def to_values(
+    node: Node,
+    rows: Iterable[CardRow],
+    report: UsageReport | None,
+    plugin: Published | None,
+    given: Mapping[tuple[str, str], int],
+) -> Values:
+    """Return the part of the answer of `criproxy usage` that grows with the number of containers.
 
     Args:
         node: has the containers.
         rows: the containers with cards.
-        watched: the known use.
+        report: the watcher's; None if it is not recent.
+        plugin: the report of the device plugin; None if it does not run.
         given: how many ids are allocated to containers, by class and resource.
     """
     ordered = sorted(rows, key=lambda row: (row.grant.title, row.container.attempt, row.container.key, row.card))
-    uses = Uses(watched.report if watched.is_current else None)
+    uses = Uses(report)
     return {
-        "watcher": _watcher(watched),
-        "node": {"cpu_ratio": watched.node_cpu_ratio, "memory_ratio": watched.node_memory_ratio},
         "cards": [_card(each, card) for each, card in uses.cards()],
         "containers": [_row(row) for row in ordered if row.container.state is not ContainerState.EXITED],
-        "unknown_containers": _unknown(node, uses),
-        "profiles": [*_profiles(watched.plugin, given), *_withdrawn(watched.plugin, ordered)],
-        "history": [_series(key, points, node) for key, points in watched.series],
+        "unknown_containers": [  # such as those of another runtime
+            {"id": use.container_id, "class": kind, "card": use.card, "memory_mib": use.memory_mib}
+            for kind, use in uses.all()
+            if use.container_id not in node.containers
+        ],
+        "profiles": [*_profiles(plugin, given), *_withdrawn(plugin, ordered)] if plugin else [],
     }
 
 
-def _watcher(watched: Watched) -> Values:
+def _watcher(usage: CardUsage) -> Values:
     """Return whether the watcher reports, and what it cannot read."""
-    report = watched.report
+    report = usage.report
     if report is None:
         return {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
     return {
-        "state": "reporting" if watched.is_current else "silent",
-        "reported": timestamp(watched.reported_s),
+        "state": "reporting" if usage.is_current else "silent",
+        "reported": timestamp(usage.reported_s),
         "stale_after_s": stale_after_s(report),
         "classes": [
             {"class": each.kind, "source": each.source, "problem": each.problem, "unread_cards": dict(each.unread)}
@@ -112,32 +104,23 @@ def _row(row: CardRow) -> Values:
     }
 
 
-def _unknown(node: Node, uses: Uses) -> list[Values]:
-    """Return unknown containers that use cards, such as those of another runtime."""
-    return [
-        {"id": use.container_id, "class": kind, "card": use.card, "memory_mib": use.memory_mib}
-        for kind, use in uses.all()
-        if use.container_id not in node.containers
-    ]
-
-
-def _profiles(plugin: Published | None, given: Mapping[tuple[str, str], int]) -> Iterable[Values]:
+def _profiles(plugin: Published, given: Mapping[tuple[str, str], int]) -> Iterable[Values]:
     """Yield the number of vGPUs, and of free ones, of each profile."""
-    free = free_vgpus(plugin, given) if plugin else {}
-    for each in plugin.resources if plugin else ():
+    free = free_vgpus(plugin, given)
+    for each in plugin.resources:
         if each.profile:
             own = given.get((each.device_class, each.name), 0)
             yield {**_profile(each), "given": own, "free": free[each.device_class, each.profile], "offered": True}
 
 
-def _withdrawn(plugin: Published | None, rows: Iterable[CardRow]) -> Iterable[Values]:
+def _withdrawn(plugin: Published, rows: Iterable[CardRow]) -> Iterable[Values]:
     """Profiles that the policy file had, and whose vGPUs containers still have."""
     ids: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
-        if plugin and row.grant.quota and row.container.state is not ContainerState.EXITED:
+        if row.grant.quota and row.container.state is not ContainerState.EXITED:
             key = row.grant.kind, row.grant.quota.profile, row.grant.resource
             ids.setdefault(key, set()).update(row.grant.ids)
-    for each in withdrawn(plugin.resources, ids) if plugin else ():
+    for each in withdrawn(plugin.resources, ids):
         own = ids[each.device_class, each.profile, each.name]
         yield {**_profile(each), "given": len(own), "free": 0, "offered": False}
 
@@ -194,30 +177,25 @@ class UsageCommands:
         """
         history, controller = argument(arguments, "history", False), self.controller
         await controller.gone.check(controller.devices.holdings.having_cards(controller.node))
-        watched, node = watched_now(controller, history=history), controller.node
+        usage, plugin, node = controller.card_usage, controller.device_plugin, controller.node
         found, given = usage_rows(controller), controller.devices.ids_given(controller.device_plugin.ids())
+        report, of_plugin = usage.current, plugin.report if plugin.runs else None
+        series = [(key, tuple(points)) for key, points in usage.history.series(time.time())] if history else []
         head = {
             "source": "daemon",
             "time": timestamp(time.time()),
             "version": __version__,
             "pid": os.getpid(),
             "guarded": controller.devices.rules is not None,
+            "watcher": _watcher(usage),
+            "node": {"cpu_ratio": controller.node_use.cpu_ratio(), "memory_ratio": controller.node_use.memory_ratio()},
         }
-        return await asyncio.to_thread(lambda: encoded({**head, **to_values(node, found, watched, given)}))
 
+        def answer() -> Encoded:
+            values = to_values(node, found, report, of_plugin, given)
+            return encoded({**head, **values, "history": [_series(*each, node) for each in series]})
 
-def watched_now(controller: Controller, *, history: bool = False) -> Watched:
-    """Return the present use of cards and of the node."""
-    usage, plugin, now_s = controller.card_usage, controller.device_plugin, time.time()
-    return Watched(
-        report=usage.report,
-        reported_s=usage.reported_s,
-        is_current=usage.is_current,
-        plugin=plugin.report if plugin.runs else None,
-        node_cpu_ratio=controller.node_use.cpu_ratio(),
-        node_memory_ratio=controller.node_use.memory_ratio(),
-        series=tuple((key, tuple(points)) for key, points in usage.history.series(now_s)) if history else (),
-    )
+        return await asyncio.to_thread(answer)
 
 
 def usage_rows(controller: Controller) -> list[CardRow]:

@@ -19,8 +19,10 @@ from criproxy.cri import sizes, translate
 from criproxy.deviceplugin.resources import resource_builder
 from criproxy.devices import boundary
 from criproxy.devices.classes.device_class import DeviceClass
+from criproxy.errors import UsageError
 from criproxy.host.patience import Patience
 from criproxy.model.text import annotations
+from criproxy.model.text.plain import from_plain
 from criproxy.node.calls import create as creating
 from criproxy.node.calls.intercepted_calls import Handlers
 from criproxy.node.calls.start import Locked, Starts
@@ -265,7 +267,15 @@ def a_release_goes_with_the_database(patch: pytest.MonkeyPatch) -> None:
 
 def an_unknown_action_is_refused(patch: pytest.MonkeyPatch) -> None:
     """A report of a newer device plugin is lost for a word that the daemon does not know."""
-    plant(patch, device_plugin, "with_known_action", lambda arguments, weakest, log: arguments)
+
+    def strict(kind: type[Any], arguments: dict[str, Any], weakest: object, log: object) -> object:
+        del weakest, log
+        try:
+            return from_plain(kind, arguments)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    plant(patch, device_plugin, "report_of", strict)
 
 
 def an_unknown_command_is_a_mistake(patch: pytest.MonkeyPatch) -> None:

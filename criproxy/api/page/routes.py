@@ -85,7 +85,6 @@ class File:
 
     body: bytes
     headers: Mapping[str, str]
-    etag: str
 
 
 def read_files(folder: Path = STATIC) -> Mapping[str, File]:
@@ -95,11 +94,11 @@ def read_files(folder: Path = STATIC) -> Mapping[str, File]:
 
 def _read(path: Path) -> File:
     body = path.read_bytes()
-    etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-    headers = {**HEADERS, "Content-Type": TYPES[path.suffix], "Cache-Control": "no-cache", "ETag": etag}
+    headers = {**HEADERS, "Content-Type": TYPES[path.suffix], "Cache-Control": "no-cache"}
+    headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
     if path.name == CLOSED:
         headers |= {"Content-Security-Policy": closed_policy(body), "Cache-Control": "no-store"}
-    return File(body, headers, etag)
+    return File(body, headers)
 
 
 def closed_policy(body: bytes) -> str:
@@ -219,7 +218,7 @@ def _arguments(command: str, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _sent(request: web.Request, file: File) -> web.Response:
-    if request.headers.get("If-None-Match") == file.etag:
+    if request.headers.get("If-None-Match") == file.headers["ETag"]:
         return closing(web.Response(status=304, headers=file.headers))
     return closing(web.Response(body=file.body, headers=file.headers))
 

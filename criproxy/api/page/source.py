@@ -70,12 +70,7 @@ def promised(node: Node) -> list[Values]:
         if container and grant.mems and container.state is not ContainerState.EXITED:
             limits.setdefault(grant.mems, []).append(container.memory_limit_bytes or 0)
     return [
-        {
-            "mems": format_cpuset(mems),
-            "bytes": sum(sizes),
-            "containers": len(sizes),
-            "unlimited": sizes.count(0),
-        }
+        {"mems": format_cpuset(mems), "bytes": sum(sizes), "containers": len(sizes), "unlimited": sizes.count(0)}
         for mems, sizes in sorted(limits.items(), key=lambda item: (len(item[0]), sorted(item[0])))
     ]
 
@@ -134,8 +129,21 @@ class Looks:
         status = await self.commands["status"]({"check": True})
         answers = {name: await self.commands[name]({}) for name in BESIDE}
         records, problem = await self._history([container.life for container in node.containers.values()])
-        inputs = _Inputs(node, self.host, status, answers, records, problem, dict(self._placings))
-        return await asyncio.to_thread(inputs.picture, before)
+        placings = dict(self._placings)
+
+        def encode() -> Picture:  # a large node takes longer than the event loop may be held
+            values = json.loads(status)
+            rows = {_life(row): {**row, **placings.get(_life(row), {})} for row in values.pop("containers")}
+            parts = {
+                "status": values,
+                "machine": {"host": self.host, **machine(node.topology)},
+                "memory": promised(node),
+                "history": {"problem": problem},
+                **{name: _steady(json.loads(answer)) for name, answer in answers.items()},
+            }
+            return picture(parts, rows, before, events.to_values(records, 0)["events"])
+
+        return await asyncio.to_thread(encode)
 
     async def changed(self) -> None:
         """Return when the next picture may differ."""
@@ -186,35 +194,6 @@ class Looks:
     def _learn(self, record: Record) -> None:
         if record.kind is not Kind.NODE and (found := placing(record, self._placings.get(record.life, {}))):
             self._placings[record.life] = found
-
-
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """What a picture needs, read on the event loop; a thread makes the picture, since a large node takes longer."""
-
-    node: Node
-    host: str
-    status: bytes
-    """The answer of the command `status`."""
-    answers: Mapping[str, bytes]
-    """Those of the commands `BESIDE`."""
-    records: Sequence[Record]
-    problem: str
-    """Why records are missing."""
-    placings: Mapping[str, Mapping[str, str]]
-
-    def picture(self, before: Picture | None) -> Picture:
-        """Encode the picture that follows *before*."""
-        status = json.loads(self.status)
-        rows = {_life(row): {**row, **self.placings.get(_life(row), {})} for row in status.pop("containers")}
-        parts = {
-            "status": status,
-            "machine": {"host": self.host, **machine(self.node.topology)},
-            "memory": promised(self.node),
-            "history": {"problem": self.problem},
-            **{name: _steady(json.loads(answer)) for name, answer in self.answers.items()},
-        }
-        return picture(parts, rows, before, events.to_values(self.records, 0)["events"])
 
 
 def _life(row: Mapping[str, Any]) -> str:

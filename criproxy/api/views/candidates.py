@@ -93,8 +93,4 @@ def moved(before: Node, decision: Decision) -> Iterator[Values]:
     updates = {update.key: update for update in decision.moving(before)}
     for container in in_order(before.containers[key] for key in updates):
         update, had = updates[container.key], before.grants.get(container.key)
-        yield {
-            **identity(container),
-            **shown("from_", had and granted(had)),
-            **shown("", granted(update.grant)),
-        }
+        yield {**identity(container), **shown("from_", had and granted(had)), **shown("", granted(update.grant))}

@@ -1,7 +1,7 @@
 """What happened on the node, from the history: what `criproxy events` shows. docs/status.md documents the keys."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from criproxy.api.views.situation import argument
@@ -18,24 +18,20 @@ LAST_EVENT = (1 << 63) - 1
 """No number of an event is larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The arguments of the command."""
+def read(arguments: Mapping[str, Any]) -> tuple[float, int, str]:
+    """Return the arguments of the command.
 
-    since_s: float
-    """Events from before are left out; in seconds since the epoch."""
-    after: int
-    """The number of the last event that is known already; 0: none."""
-    namespace: str
-    """Only events of its containers; empty: all."""
+    Returns:
+        ``since_s``: events from before are left out; in seconds since the epoch. ``after``: the number of the last
+        event that is known already; 0: none. ``namespace``: only events of its containers; empty: all.
 
-    @classmethod
-    def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
-        """Return them; raise UsageError for one that is of another type or too large."""
-        since_s, after = argument(arguments, "since_s", 0.0), argument(arguments, "after", 0)
-        if not 0 <= after <= LAST_EVENT:
-            raise UsageError("after: must be the number of an event, such as the 'last' of an earlier answer")
-        return cls(since_s, after, argument(arguments, "namespace", ""))
+    Raises:
+        UsageError: one is of another type, or too large.
+    """
+    since_s, after = argument(arguments, "since_s", 0.0), argument(arguments, "after", 0)
+    if not 0 <= after <= LAST_EVENT:
+        raise UsageError("after: must be the number of an event, such as the 'last' of an earlier answer")
+    return since_s, after, argument(arguments, "namespace", "")
 
 
 def to_values(records: Sequence[Record], last: int, since_s: float = 0.0, node: Node | None = None) -> Values:
@@ -50,39 +46,35 @@ def to_values(records: Sequence[Record], last: int, since_s: float = 0.0, node: 
     chosen = sorted((record for record in records if record.at_s >= since_s), key=lambda record: record.at_s)
     listed = chosen[-MAX_EVENTS:]
     full = len(records) >= MAX_EVENTS and len(chosen) == len(records)
-    uids = _PodUids(node) if node and listed else None
+    uids = defaultdict[str, set[str]](set)
+    for pod in node.pods.values() if node and listed else ():
+        uids[pod.title].add(pod.uid)
     return {
-        "events": [_event(record, uids.of(record) if uids else "") for record in listed],
+        "events": [_event(record, _pod_uid(record, node, uids) if node else "") for record in listed],
         "last": last,
         "has_more": full,
     }
 
 
-class _PodUids:
-    """The UIDs of the pods of a node, for records, which have the names of containers."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._by_title: dict[str, set[str]] = {}
-        for pod in node.pods.values():
-            self._by_title.setdefault(pod.title, set()).add(pod.uid)
-
-    def of(self, record: Record) -> str:
-        """Return the UID of the pod that *record* is about; empty if it is gone, or its name is that of several."""
-        if container := self._node.containers.get(record.key):
-            pod = self._node.pods.get(container.pod)
-            return pod.uid if pod else ""
-        uids = self._by_title.get(record.container.rpartition("/")[0], set())
-        return next(iter(uids)) if len(uids) == 1 else ""
+def _pod_uid(record: Record, node: Node, by_title: Mapping[str, set[str]]) -> str:
+    """Return the UID of the pod that *record* is about; empty if it is gone, or its name is that of several."""
+    if container := node.containers.get(record.key):
+        pod = node.pods.get(container.pod)
+        return pod.uid if pod else ""
+    uids = by_title.get(record.container.rpartition("/")[0], set())
+    return next(iter(uids)) if len(uids) == 1 else ""
 
 
 def _event(record: Record, pod_uid: str) -> Values:
+    known_id = record.key if record.key != record.life else ""
+    return {"container": record.container, "pod_uid": pod_uid, "id": known_id, **event(record)}
+
+
+def event(record: Record) -> Values:
+    """Return one record of the history, without what it is about."""
     return {
         "time": timestamp(record.at_s),
         "kind": record.kind.value,
-        "container": record.container,
-        "pod_uid": pod_uid,
-        "id": record.key if record.key != record.life else "",
-        "sentences": [*record.sentences],
+        "sentences": list(record.sentences),
         "facts": dict(record.facts),
     }

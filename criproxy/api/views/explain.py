@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.api.views import candidates as choices
+from criproxy.api.views.events import event
 from criproxy.api.views.incidents import quotas_exceeded
 from criproxy.api.views.shortfalls import to_json
 from criproxy.api.views.situation import Situation
@@ -187,16 +188,6 @@ def _quota(found: Facts, kind: str) -> Values | None:
         "cores_percent": quota.cores_percent or None,
         "enforced_by": quota.enforced_by,
         "not_enforced": quota.not_enforced,
-    }
-
-
-def event(record: Record) -> Values:
-    """Return one record of the history as JSON values."""
-    return {
-        "time": timestamp(record.at_s),
-        "kind": record.kind.value,
-        "sentences": list(record.sentences),
-        "facts": dict(record.facts),
     }
 
 

@@ -92,12 +92,8 @@ def unhealthy_in_use(node: Node, *, stored: bool = True) -> Iterator[str]:
             more = f" and {len(living) - MAX_NAMED} more" if len(living) > MAX_NAMED else ""
             since = timestamp(incident.since_s)
             text = f"{incident.device_class}: card {incident.card} has been unhealthy since {since} ({incident.reason})"
-            stopping = stops if _stops(incident, [use for _, use in living]) else ""
-            yield f"{text}, and is used by {names}{more}{stopping}"
-
-
-def _stops(incident: Incident, uses: list[Use]) -> bool:
-    return incident.action is Action.STOP and Use.STOPPING in uses
+            is_stopping = incident.action is Action.STOP and Use.STOPPING in [use for _, use in living]
+            yield f"{text}, and is used by {names}{more}{stops if is_stopping else ''}"
 
 
 def _users(node: Node, incident: Incident) -> list[tuple[Container, Use]]:

@@ -98,7 +98,7 @@ def summary(situation: Situation, found: Found | None = None) -> Values:
             "offline": format_cpuset(topology.offline_cpus),
         },
         "cpu_counts": _counts(situation, free),
-        "shared_by_all": _shared_by_all(node),
+        "shared_by_all": {grant.cpus for grant in node.grants.values() if not grant.exclusive} == {node.shared_cpus},
         "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
         "memory_nodes": format_cpuset(topology.mems),
         "numa_nodes": [
@@ -125,12 +125,6 @@ def _counts(situation: Situation, free: CpuSet | None) -> Values:
     capacity = replace(situation, node=Node(node.topology)).can_become_exclusive.cpus | node.exclusive_cpus
     count = situation.can_become_exclusive.count
     return {"exclusive": len(node.exclusive_cpus), "capacity": len(capacity), "free": count}
-
-
-def _shared_by_all(node: Node) -> bool:
-    """Whether there are shared containers, and each of them may run on every shared CPU."""
-    places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
-    return places == {node.shared_cpus}
 
 
 def _kept(node: Node, uid: str, kept: Kept) -> Values:
