@@ -94,7 +94,7 @@ class InstallSlots:
             holder = _holder(lease) if lease else ""
             if holder == self.pod:
                 return ""
-            if not await self._is_free(holder):
+            if holder and await self.client.get(PODS, holder, self.namespace, metadata_only=True) is not None:
                 holders.append(f"{_node(lease)} (Lease {name}, pod {holder})")
                 continue
             try:
@@ -104,9 +104,6 @@ class InstallSlots:
             else:
                 return ""
         return f"criproxy on {' and '.join(sorted(holders))}; deleting a Lease lets one more node begin"
-
-    async def _is_free(self, holder: str) -> bool:
-        return not holder or await self.client.get(PODS, holder, self.namespace, metadata_only=True) is None
 
     async def _write(self, name: str, former: Object | None) -> None:
         metadata = (former or {}).get("metadata") or {"name": name, "namespace": self.namespace}
@@ -124,8 +121,10 @@ def _node(lease: Object | None) -> str:
     return str(((lease or {}).get("metadata", {}).get("annotations") or {}).get(NODE, "an unknown node"))
 
 
-class SlotKeeper:
-    """Gives the Lease of this pod up as soon as all is well on the node, once; a part of the agent.
+async def give_up_when_well(
+    slots: InstallSlots, view: NodeView, troubles: Troubles, pause_s: float = LONGEST_PAUSE_S
+) -> None:
+    """Give the Lease of this pod up as soon as all is well on the node, once, and wait for ever; a part of the agent.
 
     Args:
         slots: the Leases.
@@ -134,33 +133,24 @@ class SlotKeeper:
         pause_s: before it is tried again.
     """
 
-    def __init__(
-        self, slots: InstallSlots, view: NodeView, troubles: Troubles, pause_s: float = LONGEST_PAUSE_S
-    ) -> None:
-        self._slots, self._view, self._troubles, self._pause_s = slots, view, troubles, pause_s
+    def is_well() -> bool:
+        last = view.last
+        return last is not None and not view.problem and not last.get("ready") and not problems_of(last)
 
-    async def run(self) -> None:
-        """Give it up, and wait for ever."""
-        seen = self._view.version
-        while not self._is_well():
-            seen = await self._view.changed(seen)
-        while not await self._given_up():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.5))
-        await asyncio.Event().wait()
-
-    def _is_well(self) -> bool:
-        last = self._view.last
-        return last is not None and not self._view.problem and not last.get("ready") and not problems_of(last)
-
-    async def _given_up(self) -> bool:
+    async def problem() -> str:
         try:
-            await self._slots.give_up()
+            await slots.give_up()
         except (ApiError, Unreachable) as error:
-            text = f"other nodes may wait before they install criproxy, until this one gives up its Lease: {error}"
-            self._troubles.set("install-slot", text)
-            return False
-        self._troubles.set("install-slot", "")
-        return True
+            return f"other nodes may wait before they install criproxy, until this one gives up its Lease: {error}"
+        return ""
+
+    while not is_well():
+        await view.changed(view.version)
+    while text := await problem():
+        troubles.set("install-slot", text)
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+    troubles.set("install-slot", "")
+    await asyncio.Event().wait()
 
 
 async def wait_to_install(options: AgentOptions, log: Log) -> None:

@@ -1,12 +1,13 @@
 """One run of `criproxy agent`: builds the parts, runs them beside each other, and stops them."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from criproxy.agent.changes import any_changed
-from criproxy.agent.install_slots import InstallSlots, SlotKeeper, wait_to_install
+from criproxy.agent.install_slots import InstallSlots, give_up_when_well, wait_to_install
 from criproxy.agent.kubernetes.client import (
     CONFIG_MAPS,
     NODE_PLACEMENTS,
@@ -28,19 +29,17 @@ from criproxy.agent.signs.node import NodeSigns, SignOptions
 from criproxy.agent.troubles import Troubles
 from criproxy.process.log import LineWriter, structlog
 from criproxy.process.program import Program
+from criproxy.process.tasks import Work
 
 if TYPE_CHECKING:
+    from criproxy.agent.http import AgentHttp
     from criproxy.agent.metrics import Sample
 
 log = structlog.get_logger("criproxy.agent")
 
 
-class Part(Protocol):
-    """A part of the agent."""
-
-    async def run(self) -> None:
-        """Do its work for ever; an exception begins it again after a pause."""
-        ...
+Part = tuple[str, Callable[[], Work]]
+"""What a part of the agent does, in words, and what does it for ever; an exception begins it again after a pause."""
 
 
 def run(options: AgentOptions, log_writer: LineWriter) -> None:
@@ -76,7 +75,6 @@ class Agent:
             node=Watched(self._client, NODES, name=name, metadata_only=True),
             placement=Watched(self._client, NODE_PLACEMENTS, name=name),
         )
-        self._watches = (self._followed.policies, self._followed.node, self._followed.placement)
         self._rollout = Rollout(
             self._client, self._view, self._followed, namespace=options.namespace, troubles=self._troubles, log=log
         )
@@ -89,39 +87,39 @@ class Agent:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(tasks.stop)
             tasks.watch_callbacks()
-            for name, part in self._parts():
-                tasks.forever(name, part.run)
+            for part in self._parts():
+                tasks.forever(*part)
             tasks.forever("report what the API server refuses", self._report_watches)
             program.ready(node=self._options.node_name)
             await program.stop.wait()
             program.notifier.stopping()
         log.info("stopped")
 
-    def _parts(self) -> Iterator[tuple[str, Part]]:
+    def _parts(self) -> Iterator[Part]:
         """Yield all parts, with what they do."""
         followed, address = self._followed, self._options.http
-        yield "follow the daemon", self._view
-        yield "follow the NodePolicies", followed.policies
-        yield "follow the Node", followed.node
-        yield "follow the NodePlacement", followed.placement
-        yield "bring NodePolicies into force", self._rollout
+        yield "follow the daemon", self._view.run
+        yield "follow the NodePolicies", followed.policies.run
+        yield "follow the Node", followed.node.run
+        yield "follow the NodePlacement", followed.placement.run
+        yield "bring NodePolicies into force", self._rollout.run
         writer = placement_publisher(
             self._client, self._view, followed.node, followed.placement, self._rollout, self._troubles
         )
-        yield "write the NodePlacement", writer
+        yield "write the NodePlacement", writer.run
         if self._options.topology:
             yield from self._topology()
         yield from self._signs()
         if self._options.pod_name:
             slots = InstallSlots.of(self._client, self._options, log)
-            yield "let the next node install criproxy", SlotKeeper(slots, self._view, self._troubles)
+            yield "let the next node install criproxy", partial(give_up_when_well, slots, self._view, self._troubles)
         if address is not None:
-            yield "serve HTTP", self._http(address)
+            yield "serve HTTP", self._http(address).run
 
-    def _topology(self) -> Iterator[tuple[str, Part]]:
+    def _topology(self) -> Iterator[Part]:
         options, client = self._options, self._client
         own = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=options.node_name, metadata_only=True)
-        yield "follow the NodeResourceTopology", own
+        yield "follow the NodeResourceTopology", own.run
         writer = topology_publisher(
             client,
             self._view,
@@ -131,22 +129,22 @@ class Agent:
             policy=options.topology_policy,
             scope=options.topology_scope,
         )
-        yield "write the NodeResourceTopology", writer
+        yield "write the NodeResourceTopology", writer.run
 
-    def _signs(self) -> Iterator[tuple[str, Part]]:
+    def _signs(self) -> Iterator[Part]:
         """Yield what writes to the Node, what writes Events, and what reads the label of the node."""
         options, client, view, troubles = self._options, self._client, self._view, self._troubles
         writer = EventWriter(client, options.node_name, troubles)
         source = EventSource(view, writer, why_back=self._rollout.why_back)
         what = SignOptions(taint=options.taint, labels=options.labels)
         node = NodeSigns(client, view, self._followed.node, troubles, log, what, source.tell)
-        yield "write to the Node", node
-        yield "follow what happens", source
-        yield "write Events", writer
+        yield "write to the Node", node.run
+        yield "follow what happens", source.run
+        yield "write Events", writer.run
         if options.device_configurations:
             name, namespace = options.device_configurations, options.namespace
             config_map = Watched(client, CONFIG_MAPS, name=name, namespace=namespace)
-            yield "follow the configurations of cards", config_map
+            yield "follow the configurations of cards", config_map.run
             chooser = DeviceConfiguration(
                 view,
                 self._followed.node,
@@ -156,9 +154,9 @@ class Agent:
                 source.tell_of_cards,
                 default=options.default_device_configuration,
             )
-            yield "choose the configuration of cards", chooser
+            yield "choose the configuration of cards", chooser.run
 
-    def _http(self, address: str) -> Part:
+    def _http(self, address: str) -> "AgentHttp":
         """Return what serves metrics, health and queries; its modules take memory that agents without it save."""
         from criproxy.agent.http import AgentHttp
         from criproxy.agent.metrics import registry
@@ -177,7 +175,7 @@ class Agent:
 
     async def _report_watches(self) -> None:
         """Say why the API server cannot be followed: one reason is enough."""
-        watches = self._watches
+        watches = self._followed
         while True:
             seen = [each.version for each in watches]
             problem = next((each.problem for each in watches if each.problem), "")
@@ -197,7 +195,7 @@ class Agent:
             watch_restarts=counters.watch_restarts,
             silent_s=counters.since_contact_s(),
             view_age_s=self._view.silent_s,
-            watches={each.resource.plural: each.known and not each.problem for each in self._watches},
+            watches={each.resource.plural: each.known and not each.problem for each in self._followed},
             phase=state.phase if (state := self._rollout.state) else "",
             troubles=len(self._troubles.sentences()),
             failures=sum(self._program.failures.counts.values()),

@@ -217,15 +217,8 @@ def commands(live: LiveNode) -> Mapping[str, Command]:
 
     Those that are no methods need only a snapshot; see `collector`.
     """
-    own = {
-        "status": live.status,
-        "explain": live.explain,
-        "devices": live.devices,
-        "events": live.events,
-        "names": live.names,
-    }
-    shown = [name for name in QUERIES if name not in (*own, "usage")]
-    return own | {name: partial(live.show, collector(name)) for name in shown}
+    shown = (name for name in QUERIES if name != "usage")
+    return {name: getattr(live, name, None) or partial(live.show, collector(name)) for name in shown}
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.agent.install_slots import InstallSlots, SlotKeeper
+from criproxy.agent.install_slots import InstallSlots, give_up_when_well
 from criproxy.agent.kubernetes.client import LEASES, PODS, ApiClient
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.troubles import Troubles
@@ -138,7 +138,7 @@ async def test_the_agent_gives_the_lease_up_when_all_is_well(apiserver: ApiServe
     await own.take(1)
     troubles = Troubles(RecordingLog())
     view = NodeView("/nowhere", "node-of-one", troubles)
-    keeper = asyncio.create_task(SlotKeeper(own, view, troubles, PAUSE_S).run())
+    keeper = asyncio.create_task(give_up_when_well(own, view, troubles, PAUSE_S))
     for last in ({"ready": "no kubelet", "problems": []}, {"ready": "", "problems": ["a fight over a cpuset"]}):
         view.last, view.problem = last, ""
         view.notify()

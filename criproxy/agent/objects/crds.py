@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from criproxy.agent.objects.node_placement import PlacementStatus
 from criproxy.agent.objects.node_policy import Object, Spec, Status
+from criproxy.agent.objects.placement import PlacementStatus
 from criproxy.agent.objects.structural_schema import Schema, merged, structural
 from criproxy.config.schema import WithDocstrings, policy_schema
 from criproxy.placement.policies import BUILTIN

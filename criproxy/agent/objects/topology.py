@@ -71,12 +71,7 @@ def _resource(name: str, amounts: tuple[int, int, int]) -> Object:
     allocatable = min(max(allocatable, 0), capacity)
     available = min(max(available, 0), allocatable)
     shown = _cpu if name == "cpu" else str
-    return {
-        "name": name,
-        "capacity": shown(capacity),
-        "allocatable": shown(allocatable),
-        "available": shown(available),
-    }
+    return {"name": name, "capacity": shown(capacity), "allocatable": shown(allocatable), "available": shown(available)}
 
 
 def _cpu(milli: int) -> str:

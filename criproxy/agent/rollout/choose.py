@@ -1,11 +1,15 @@
 """Pure: which NodePolicy is for this node, and what its status says about the rollout."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from criproxy.agent.objects.node_policy import MAX_FAILURES, Failure, NodePolicy, Object
+from criproxy.agent.objects.node_policy import MAX_FAILURES, Failure, NodePolicy, Object, Status
 from criproxy.errors import ConfigError
 from criproxy.model.text.amounts import counted
+from criproxy.model.text.bounded import bounded_text
+
+MOST_CHARACTERS = 300
+"""Of why a policy failed on a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +90,16 @@ def failure_on(policy: NodePolicy, node: str) -> str:
 def is_recorded(policy: NodePolicy, node: str) -> bool:
     """Whether a failure on *node* need not be recorded: it is, or the list is full, so that the rollout has stopped."""
     return bool(failure_on(policy, node)) or len(failures_of(policy)) >= MAX_FAILURES
+
+
+def with_failure(policy: NodePolicy, node: str, text: str, at: str) -> Status:
+    """Return the status of *policy* with one more failure of the present spec; those of earlier ones go first."""
+    text = bounded_text(text, MOST_CHARACTERS)
+    failure = Failure(node=node, generation=policy.generation, hash=policy.hash, at=at, text=text)
+    present = [*failures_of(policy), failure]
+    earlier = [each for each in policy.status.failures if each not in present]
+    failures = [*earlier, *present][-MAX_FAILURES:]
+    status = policy.status.model_copy(update={"failures": failures, "stopped": False, "message": ""})
+    why = why_stopped(replace(policy, status=status))
+    message = why or f"{node}: {text}; the rollout goes on"
+    return status.model_copy(update={"stopped": bool(why) and has_begun(policy), "message": message})

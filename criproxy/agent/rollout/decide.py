@@ -28,7 +28,9 @@ def decide(now: Situation, memory: Memory, pace: Pace) -> Step:
     if memory.expected and not memory.expected.shown_by(daemon) and now.now_s < memory.expected.until_s:
         return Step(Action.WAIT, memory, memory.expected.until_s)
     memory = replace(memory, expected=None)
-    now = _without_those_behind(now, daemon, memory)
+    if now.choice and now.choice.unreadable & {daemon.policy_name, memory.state.policy_name}:
+        # Nobody has said that the NodePolicy of this node does not count: until it can be read, no other one does.
+        now = replace(now, choice=replace(now.choice, policy=None))
     step = _in_a_try(now, daemon, memory, pace) if daemon.is_trying else _at_rest(now, daemon, memory, pace)
     if step.action is memory.failed:
         return Step(Action.WAIT, step.memory, memory.pause_until_s) if now.now_s < memory.pause_until_s else step
@@ -97,13 +99,6 @@ def _noticed(now: Situation, daemon: Daemon, memory: Memory) -> Memory:
     if is_there or (was_there and not memory.seen_under):
         return replace(memory, seen_under=now.node_uid)
     return memory
-
-
-def _without_those_behind(now: Situation, daemon: Daemon, memory: Memory) -> Situation:
-    """Choose no other NodePolicy while the one of this node cannot be read: nobody has said that it does not count."""
-    if now.choice is None or not now.choice.unreadable & {daemon.policy_name, memory.state.policy_name}:
-        return now
-    return replace(now, choice=replace(now.choice, policy=None))
 
 
 def _may_return(now: Situation, memory: Memory) -> bool:
@@ -180,15 +175,10 @@ def _after_a_try(now: Situation, policy: NodePolicy, memory: Memory, pace: Pace)
     memory = says(memory, policy, "RolledBack", failure_on(policy, now.node) or text)
     if is_recorded(policy, now.node):
         return resting(memory, policy)
-    return _in_the_turn(now, policy, memory, pace) or recording(memory, now.node, text)
-
-
-def _in_the_turn(now: Situation, policy: NodePolicy, memory: Memory, pace: Pace) -> Step | None:
-    """Prolong the turn before others may take it over, while a failure cannot be recorded; None: there is time."""
     left_s = memory.turn.until_s - now.now_s
     if memory.turn.until_s > 0 and left_s < pace.spare_s / 2 and has_begun(policy):
-        return Step(Action.TAKE, memory)
-    return None
+        return Step(Action.TAKE, memory)  # others must not take it over while the failure cannot be recorded
+    return recording(memory, now.node, text)
 
 
 def _without_policy(now: Situation, daemon: Daemon, memory: Memory) -> Step:

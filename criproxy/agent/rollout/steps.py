@@ -1,24 +1,31 @@
 """The steps of a rollout on this node: what `decide` chooses is asked of the daemon and of the API server."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
 from criproxy.agent.changes import Changing
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
-from criproxy.agent.objects.node_policy import NodePolicy, Object
+from criproxy.agent.kubernetes.request import Conflict, NotFound
+from criproxy.agent.objects.node_policy import NodePolicy, Object, RolloutStatus, Status
 from criproxy.agent.objects.placement import Phase, RolloutState
+from criproxy.agent.rollout.choose import is_recorded, with_failure
 from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
-from criproxy.agent.rollout.status import StatusWriter
 from criproxy.agent.rollout.waiting import ENDED
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
+from criproxy.model.text.notices import rfc3339
 from criproxy.model.text.sources import LONGEST_TRY_S, NODE_POLICY
 from criproxy.process.logger import Log
+from criproxy.process.tasks import Backoff
 
 MOST_CHARACTERS = 500
+ATTEMPTS = 6
+"""To write a failure, while other nodes write theirs."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 Answer = Verdict | Turn | Expected | None
 
 
@@ -92,7 +99,30 @@ class Steps:
 
     async def _begin(self, _: Step, now: Situation) -> None:
         policy = _policy(now)
-        self.use(policy.name, await StatusWriter(self.client).begin(policy))
+        self.use(policy.name, await self._begun(policy))
+
+    async def _begun(self, policy: NodePolicy) -> Object | None:
+        """Write how many nodes may try *policy* at once; return the NodePolicy, None if it was deleted meanwhile.
+
+        If another node has begun the rollout, or the NodePolicy has changed, nothing is written.
+        """
+        nodes = await self.client.count(NODES, label_selector=policy.spec.node_selector.query())
+        rollout = RolloutStatus(
+            generation=policy.generation,
+            hash=policy.hash,
+            nodes=nodes,
+            slots=policy.spec.rollout.slots(nodes),
+            begun=rfc3339(time.time()),
+        )
+        status = policy.status.model_copy(update={"rollout": rollout, "stopped": False, "message": ""})
+        try:
+            return await self._write(policy, status)
+        except (NotFound, Conflict):
+            return await self.client.get(NODE_POLICIES, policy.name)
+
+    async def _write(self, policy: NodePolicy, status: Status) -> Object:
+        body = {"metadata": {"resourceVersion": policy.resource_version}, "status": status.as_object()}
+        return await self.client.merge_patch(NODE_POLICIES, policy.name, body, subresource="status")
 
     async def _take(self, step: Step, now: Situation) -> Turn:
         return await self.turns.take(_policy(now), step.memory.turn.excused)
@@ -130,8 +160,29 @@ class Steps:
         policy = _policy(now)
         if step.about != now.node and await self._is_excused(policy, step.about):
             return replace(step.memory.turn, excused=step.about)
-        self.use(policy.name, await StatusWriter(self.client).record(policy, step.about, step.text))
+        self.use(policy.name, await self._recorded(policy, step.about, step.text))
         return None
+
+    async def _recorded(self, policy: NodePolicy, node: str, text: str) -> Object | None:
+        """Write that *policy* has failed on *node*; return the NodePolicy, None if it was deleted meanwhile.
+
+        Nothing is written if its spec has changed, or the failure need not be recorded.
+        """
+        pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, least=0.0)
+        for attempt in range(ATTEMPTS):
+            found = await self.client.get(NODE_POLICIES, policy.name)
+            if found is None:
+                return None
+            now = NodePolicy.read(found)
+            if (now.generation, now.hash) != (policy.generation, policy.hash) or is_recorded(now, node):
+                return found
+            try:
+                return await self._write(now, with_failure(now, node, text, rfc3339(time.time())))
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            await asyncio.sleep(pauses.pause_s())
+        raise AssertionError("the last attempt returns or raises")
 
     async def _is_excused(self, policy: NodePolicy, node: str) -> bool:
         """Whether a node need not give up its turn: it does not exist any more, or has kept the policy."""

@@ -4,6 +4,7 @@ import operator
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import NamedTuple
 
 from criproxy.agent.changes import Changes, Changing, any_changed
 from criproxy.agent.kubernetes.client import ApiClient
@@ -27,8 +28,7 @@ SHORTEST_WAIT_S = 0.01
 """More than the clock's resolution, so that a moment that is almost there is not waited for again and again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(NamedTuple):
     """The objects that a rollout follows."""
 
     policies: Watched
@@ -98,12 +98,7 @@ class Rollout(Changes):
 
     async def run(self) -> None:
         """Follow the NodePolicies, for ever."""
-        sources: tuple[Changing, ...] = (
-            self.daemon,
-            self.followed.policies,
-            self.followed.node,
-            self.followed.placement,
-        )
+        sources: tuple[Changing, ...] = (self.daemon, *self.followed)
         while True:
             seen = [each.version for each in sources]
             now = self._situation()
@@ -116,7 +111,7 @@ class Rollout(Changes):
                 await self._act(step, now)
 
     def _situation(self) -> Situation:
-        policies, node, placement = self.followed.policies, self.followed.node, self.followed.placement
+        policies, node, placement = self.followed
         at_s, name = now_s(), self.daemon.node_name
         metadata = (node.objects.get(name) or {}).get("metadata") or {}
         if metadata and (labels := metadata.get("labels") or {}) != self._labels:

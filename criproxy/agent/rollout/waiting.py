@@ -75,8 +75,7 @@ def _to_a_turn(now: Situation, policy: NodePolicy, memory: Memory, pace: Pace) -
     begun = has_begun(policy)
     looks_for = (policy.uid, policy.generation, policy.hash, begun)
     if memory.looks_for != looks_for:
-        wait_s = _first_look_s(policy, now.node, pace) if begun else _begin_after_s(policy, now.node, pace)
-        memory = replace(memory, looks_for=looks_for, look_at_s=now.now_s + wait_s)
+        memory = replace(memory, looks_for=looks_for, look_at_s=now.now_s + _first_look_s(policy, now.node, pace))
     turn, lasts_s = memory.turn, policy.spec.rollout.try_s + pace.keep_before_s + pace.spare_s
     if turn.until_s:
         of_spec = (policy.generation, policy.hash)
@@ -102,17 +101,15 @@ def _waits_for(memory: Memory, *, begun: bool) -> str:
 
 
 def _first_look_s(policy: NodePolicy, node: str, pace: Pace) -> float:
-    """When this node first looks for a turn: all nodes together do not ask more often than `Pace` says."""
-    nodes = policy.status.rollout.nodes if policy.status.rollout else 1
-    return _lot(policy, node, "turn") * nodes / pace.requests_per_s
+    """When this node first looks for a turn, or begins the rollout if no other one has.
 
-
-def _begin_after_s(policy: NodePolicy, node: str, pace: Pace) -> float:
-    """When this node begins the rollout if no other one has: of few nodes and of many, few draw the shortest time.
-
-    The chance grows exponentially with time, so that one node need not wait for ever, and of 10,000 nodes about two
-    begin in the second after the first one, until all see that it has begun.
+    All nodes together do not ask for a turn more often than `Pace` says. Of few nodes and of many, few draw the
+    shortest time to begin: the chance grows exponentially with time, so that one node need not wait for ever, and of
+    10,000 nodes about two begin in the second after the first one, until all see that it has begun.
     """
+    if has_begun(policy):
+        nodes = policy.status.rollout.nodes if policy.status.rollout else 1
+        return _lot(policy, node, "turn") * nodes / pace.requests_per_s
     return pace.begin_within_s * log(1 + _lot(policy, node, "begin") * (MANY_NODES - 1)) / log(MANY_NODES)
 
 

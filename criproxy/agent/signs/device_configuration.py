@@ -7,7 +7,7 @@ is gone: the daemon keeps the text on the node.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from criproxy.agent.changes import any_changed
@@ -15,10 +15,9 @@ from criproxy.agent.kubernetes.request import Object
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
 from criproxy.agent.troubles import Troubles
-from criproxy.devices.plugin.named_configuration import MAX_TEXT_CHARS
+from criproxy.devices.plugin.named_configuration import MAX_TEXT_CHARS, NamedConfiguration
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_texts
-from criproxy.model.text.sources import hash_of
 from criproxy.process.control_client import DaemonRefuses
 from criproxy.process.tasks import Backoff
 
@@ -49,26 +48,11 @@ def choose(label: str, names: Mapping[str, object], default: str = "") -> tuple[
     return (next(iter(names)) if len(names) == 1 else ""), ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the daemon should have."""
-
-    name: str
-    text: str
-    source: str
-    node_uid: str
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """As the command takes them."""
-        return {"name": self.name, "text": self.text, "source": self.source, "node_uid": self.node_uid}
-
-    def is_in(self, present: Mapping[str, Any]) -> bool:
-        """Whether the daemon has it."""
-        if not self.name:
-            return not present["name"]
-        own = (self.name, hash_of(self.text), self.source, self.node_uid)
-        return own == tuple(present[key] for key in ("name", "hash", "source", "node_uid"))
+def _has(present: Mapping[str, Any], wanted: NamedConfiguration) -> bool:
+    """Whether the daemon, whose answer is *present*, has what it should have."""
+    if not wanted.name:
+        return not present["name"]
+    return all(present[key] == getattr(wanted, key) for key in ("name", "hash", "source", "node_uid"))
 
 
 @dataclass(slots=True, repr=False)
@@ -97,7 +81,7 @@ class DeviceConfiguration:
     _instance: str = ""
     """Of the daemon that was asked last."""
     _present: Mapping[str, Any] = field(default_factory=dict)
-    _refused: tuple[_Wanted, str] | None = None
+    _refused: tuple[NamedConfiguration, str] | None = None
     """What this daemon has refused, and why."""
     _told: str = ""
 
@@ -125,14 +109,14 @@ class DeviceConfiguration:
             self._present, self._refused = await self.view.ask(COMMAND), None
             self._instance = str(self.view.last["instance"])
         wanted, problem = self._wanted()
-        if wanted is not None and not wanted.is_in(self._present):
+        if wanted is not None and not _has(self._present, wanted):
             problem = await self._send(wanted)
         self.troubles.set("device-configuration", problem)
         if problem and problem != self._told:
             self.tell("DeviceConfigurationRefused", problem, True)
         self._told = problem
 
-    def _wanted(self) -> tuple[_Wanted | None, str]:
+    def _wanted(self) -> tuple[NamedConfiguration | None, str]:
         """Return what the daemon should have, or None and why it keeps what it has."""
         node = next(iter(self.node.objects.values()), None)
         config_map = next(iter(self.config_map.objects.values()), None)
@@ -153,14 +137,14 @@ class DeviceConfiguration:
         text = str(texts.get(name, ""))
         if len(text) > MAX_TEXT_CHARS:
             return None, f"configuration {name} of the ConfigMap {self.place} is longer than {MAX_TEXT_CHARS:,}: {kept}"
-        return _Wanted(name, text, f"ConfigMap {self.place}", uid), ""
+        return NamedConfiguration(name=name, text=text, source=f"ConfigMap {self.place}", node_uid=uid), ""
 
-    async def _send(self, wanted: _Wanted) -> str:
+    async def _send(self, wanted: NamedConfiguration) -> str:
         """Give it to the daemon; return why it refuses it."""
         if self._refused and self._refused[0] == wanted:
             return self._refused[1]
         try:
-            self._present = await self.view.ask(COMMAND, wanted.arguments if wanted.name else {"name": ""})
+            self._present = await self.view.ask(COMMAND, asdict(wanted) if wanted.name else {"name": ""})
         except DaemonRefuses as error:
             if error.unknown:
                 raise
@@ -168,9 +152,7 @@ class DeviceConfiguration:
             return self._refused[1]
         text = "the node's own file counts for the cards"
         if wanted.name:
-            text = (
-                f"configuration {wanted.name} of the {wanted.source}, hash {hash_of(wanted.text)}, counts for the cards"
-            )
+            text = f"configuration {wanted.name} of the {wanted.source}, hash {wanted.hash}, counts for the cards"
         self.tell("DeviceConfigurationChosen", text, False)
         return ""
 

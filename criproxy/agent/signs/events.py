@@ -115,7 +115,9 @@ class EventWriter:
         pauses = Backoff(*self.limits.retries_s)
         while True:
             seen = self._added.version
-            self._drop_stale()
+            since_s = self.clock() - self.limits.stale_s
+            for key in [key for key, each in self._series.items() if each.last.at_s < since_s]:
+                self.dropped += self._series.pop(key).pending
             due_s = self._due_s()
             if due_s is None and not self._is_forbidden:
                 self.troubles.set("events", "")
@@ -129,11 +131,6 @@ class EventWriter:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _drop_stale(self) -> None:
-        since_s = self.clock() - self.limits.stale_s
-        for key in [key for key, each in self._series.items() if each.last.at_s < since_s]:
-            self.dropped += self._series.pop(key).pending
 
     def _drop_one(self) -> None:
         """Forget one that is written, or else one of the namespace that has most: no tenant pushes out others."""

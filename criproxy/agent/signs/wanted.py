@@ -61,23 +61,14 @@ def condition_of(view: View | None, problem: str) -> Condition:
         return _condition("False", "Bypassed", text)
     if released := view.get("released"):
         return _condition("False", "Released", f"the node is released, so no container is placed: {released}")
-    if not goes_through(view):
-        last = (view.get("kubelet") or {}).get("last_call")
+    kubelet = view.get("kubelet") or {}
+    if not kubelet.get("through"):
+        last = kubelet.get("last_call")
         said = f"its last call was at {last}" if last else "it has never called criproxy since criproxy started"
         return _condition("False", "KubeletGoesPast", f"the kubelet does not go through criproxy: {said}")
-    if sentence := not_ready(view):
-        return _condition("False", "NotReady", sentence)
+    if sentence := view.get("ready"):
+        return _condition("False", "NotReady", str(sentence))
     return WELL
-
-
-def goes_through(view: View) -> bool:
-    """Whether the kubelet's calls come through criproxy now."""
-    return bool((view.get("kubelet") or {}).get("through"))
-
-
-def not_ready(view: View) -> str:
-    """Return why criproxy is not ready; empty if it is."""
-    return str(view.get("ready") or "")
 
 
 def _condition(status: str, reason: str, message: str) -> Condition:

@@ -1,7 +1,7 @@
 """The command `fit` of the control socket: whether a described pod would fit on the node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from criproxy.api.views import candidates
@@ -31,65 +31,45 @@ ASSUMED_MEMORY_BYTES = 100 << 20
 """The limit of a Guaranteed pod if a request has none: without a memory limit, it would not be Guaranteed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The described pod."""
+def read(arguments: Mapping[str, Any]) -> tuple[PodPlan, list[str]]:
+    """Return the pod that *arguments* describe, and in sentences how it differs from them.
 
-    cpu_milli: int
-    memory_bytes: int = 0
-    """0 if the request has none; then a Burstable pod requests no memory."""
-    qos: str = "guaranteed"
-    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    A Burstable pod requests CPU and memory, and has no limits.
 
-    @classmethod
-    def read(cls, arguments: Mapping[str, Any]) -> "Wanted":
-        """Return the pod that *arguments* describe; raise UsageError if they are invalid."""
-        qos = arguments.get("qos", "guaranteed")
-        if not isinstance(qos, str) or qos not in _QOS:
-            raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
-        annotations = _texts(arguments, "annotations")
-        if unread := annotations.keys() - policy_annotations(annotations).keys():
-            name = bounded_text(min(unread), 200)
-            raise UsageError(f"annotation {name!r}: no policy reads it; the domains are {', '.join(DOMAINS)}")
-        return cls(
-            cpu_milli=_amount(arguments, "cpu_milli", 1, MOST_CPU_MILLI),
-            memory_bytes=_amount(arguments, "memory_bytes", 0, MOST_MEMORY_BYTES),
-            qos=qos,
-            names={**NAMES, **_texts(arguments, "names")},
-            annotations=policy_annotations(annotations),
-            labels=_texts(arguments, "labels"),
-        )
-
-    def assumed(self) -> list[str]:
-        """Return in sentences how the simulated pod differs from the request."""
-        found = []
-        if self.qos == "guaranteed" and not self.memory_bytes:
-            has = f"a limit of {format_bytes(ASSUMED_MEMORY_BYTES)}"
-            found.append(f"a Guaranteed pod has a memory limit, and none was given: {has} is assumed")
-        if self.qos == "burstable" and self.cpu_milli > MAX_SHARES_MILLI:
-            most = counted(MAX_SHARES_MILLI // 1000, "CPU")
-            found.append(f"CRI messages contain no request above {most}, so the policy would see {most}")
-        return found
-
-    def plan(self) -> PodPlan:
-        """Return the pod; a Burstable one requests CPU and memory, and has no limits."""
-        limited = self.qos == "guaranteed"
-        memory = self.memory_bytes or (ASSUMED_MEMORY_BYTES if limited else 0)
-        amounts = Amounts(self.cpu_milli, self.cpu_milli if limited else None, memory, memory if limited else None)
-        return PodPlan(
-            name=self.names["pod"],
-            namespace=self.names["namespace"],
-            qos=_QOS[self.qos],
-            containers=(ContainerPlan(self.names["container"], amounts),),
-            annotations=self.annotations,
-            labels=self.labels,
-        )
+    Raises:
+        UsageError: they are invalid.
+    """
+    qos = arguments.get("qos", "guaranteed")
+    if not isinstance(qos, str) or qos not in _QOS:
+        raise UsageError(f"qos: must be guaranteed or burstable, not {qos!r:.80}")
+    annotations, limited, assumed = _texts(arguments, "annotations"), qos == "guaranteed", list[str]()
+    if unread := annotations.keys() - policy_annotations(annotations).keys():
+        name = bounded_text(min(unread), 200)
+        raise UsageError(f"annotation {name!r}: no policy reads it; the domains are {', '.join(DOMAINS)}")
+    milli = _amount(arguments, "cpu_milli", 1, MOST_CPU_MILLI)
+    memory = _amount(arguments, "memory_bytes", 0, MOST_MEMORY_BYTES)
+    if limited and not memory:
+        memory = ASSUMED_MEMORY_BYTES
+        has = f"a limit of {format_bytes(memory)}"
+        assumed.append(f"a Guaranteed pod has a memory limit, and none was given: {has} is assumed")
+    if not limited and milli > MAX_SHARES_MILLI:
+        most = counted(MAX_SHARES_MILLI // 1000, "CPU")
+        assumed.append(f"CRI messages contain no request above {most}, so the policy would see {most}")
+    names = {**NAMES, **_texts(arguments, "names")}
+    amounts = Amounts(milli, milli if limited else None, memory, memory if limited else None)
+    plan = PodPlan(
+        name=names["pod"],
+        namespace=names["namespace"],
+        qos=_QOS[qos],
+        containers=(ContainerPlan(names["container"], amounts),),
+        annotations=policy_annotations(annotations),
+        labels=_texts(arguments, "labels"),
+    )
+    return plan, assumed
 
 
 def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
-    """Return the answer of `fit`: what the policy would do with the pod of *arguments*, which `Wanted.read` takes.
+    """Return the answer of `fit`: what the policy would do with the pod of *arguments*, which `read` takes.
 
     This may be slow: it searches for containers whose removal would make room.
 
@@ -97,9 +77,8 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
         UsageError: an argument is wrong.
         CriproxyError: the policy failed.
     """
-    wanted, policy, node = Wanted.read(arguments), situation.placer, situation.node
+    (plan, assumed), policy, node = read(arguments), situation.placer, situation.node
     assert policy is not None  # as in every daemon
-    plan = wanted.plan()
     notices = [notice.to_json() for notice in all_notices(situation)]
     pod = plan.pod(KEY, plan.name)
     container = plan.containers[0].container(KEY, pod, node.topology.capacity_bytes)
@@ -109,25 +88,25 @@ def collect(situation: Situation, arguments: Mapping[str, Any]) -> Values:
         raise
     except Exception as error:  # the policy may be an external one
         raise CriproxyError(f"the policy cannot say whether it fits: {error!r}") from error
-    text = _lacks(wanted, node.topology, is_placed=isinstance(found.result, Decision))
-    if text:
+    if text := _lacks(plan.containers[0].amounts, node.topology, is_placed=isinstance(found.result, Decision)):
         found = replace(found, result=Refused(f"container {container.title} {text}"), choice=None)
-    return {"policy": situation.policy, "notices": notices, "assumed": wanted.assumed(), **to_values(found)}
+    return {"policy": situation.policy, "notices": notices, "assumed": assumed, **to_values(found)}
 
 
-def _lacks(wanted: Wanted, topology: Topology, *, is_placed: bool) -> str:
+def _lacks(asked: Amounts, topology: Topology, *, is_placed: bool) -> str:
     """Return why the machine is too small for what a policy has placed, or even refuses; empty if it is not.
 
     Whatever the policy says: it sees the size as it is in CRI messages, which contain no request above 256 CPUs, and
     not every policy counts memory.
     """
     count, capacity_bytes = len(topology.cpus), topology.capacity_bytes
-    if wanted.cpu_milli > 1000 * count:
-        asks = "1 CPU" if wanted.cpu_milli == 1000 else f"{format_milli(wanted.cpu_milli)} CPUs"
+    milli, memory_bytes = asked.cpu_request_milli, asked.memory_request_bytes
+    if milli > 1000 * count:
+        asks = "1 CPU" if milli == 1000 else f"{format_milli(milli)} CPUs"
         return f"asks for {asks}, and the machine has {counted(count, 'CPU')} for pods"
-    if not is_placed or not 0 < capacity_bytes < wanted.memory_bytes:
+    if not is_placed or not 0 < capacity_bytes < memory_bytes:
         return ""
-    return f"asks for {format_bytes(wanted.memory_bytes)} of memory, and the machine has {format_bytes(capacity_bytes)}"
+    return f"asks for {format_bytes(memory_bytes)} of memory, and the machine has {format_bytes(capacity_bytes)}"
 
 
 def _amount(arguments: Mapping[str, Any], name: str, least: int, most: int) -> int:

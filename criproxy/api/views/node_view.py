@@ -6,7 +6,7 @@ is told to the cluster. docs/agent.md documents the keys.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from criproxy.api.views.devices import ANNOTATION, Inventory, node_annotations
 from criproxy.api.views.situation import Situation
@@ -55,7 +55,7 @@ def to_values(situation: Situation, devices: Inventory, pages: Sequence[HugePage
         "pools": _pools(situation),
         "devices": None if devices.report is None else _devices(devices.report, devices, node),
         "vgpus": _vgpus(devices, node),
-        "labels": _labels(devices),
+        "labels": devices.report.labels if devices.report else {} if devices.ended else None,
         "refused": len(situation.refusals) + situation.refusals_omitted,
         "pods": _pods(node),
         "containers": totals(node),
@@ -137,19 +137,10 @@ def _pools(situation: Situation) -> list[Values]:
     ]
 
 
-@dataclass(slots=True)
-class _Ids:
-    """The ids of one resource on one NUMA node."""
-
-    total: int = 0
-    healthy: int = 0
-    allocated: int = 0
-
-
 def _devices(report: Published, devices: Inventory, node: Node) -> list[Values]:
     """Return the ids that our device plugin offers by resource and NUMA node, and how many of them containers have."""
     kinds = {kind.name: kind for kind in devices.classes}
-    found: dict[tuple[str, int | None], _Ids] = defaultdict(_Ids)
+    found = defaultdict[tuple[str, int | None], Counter[str]](Counter)
     nodes_of: dict[tuple[str, str], int | None] = {}
     for card in report.cards:
         kind = kinds.get(card.device_class)
@@ -157,32 +148,28 @@ def _devices(report: Published, devices: Inventory, node: Node) -> list[Values]:
         numa = there.numa_node if there and there.numa_node >= 0 else None
         nodes_of[card.device_class, card.id] = numa
         for resource, replicas in card.replicas.items():
-            found[resource, numa].total += replicas or 1
-            found[resource, numa].healthy += (replicas or 1) * card.healthy
+            found[resource, numa] += Counter(total=replicas or 1, healthy=(replicas or 1) * card.healthy)
     for resource, device_class, device_id in _allocated_ids(report, devices.holdings.allocated(node)):
-        found[resource, nodes_of.get((device_class, card_of(device_id)))].allocated += 1
+        found[resource, nodes_of.get((device_class, card_of(device_id)))]["allocated"] += 1
     return [*_values_of(report, found)]
 
 
-def _values_of(report: Published, found: Mapping[tuple[str, int | None], _Ids]) -> Iterator[Values]:
+def _values_of(report: Published, found: Mapping[tuple[str, int | None], Counter[str]]) -> Iterator[Values]:
     """Yield the values of each resource on each NUMA node; ids of cards that are not listed are on an unknown one."""
     for resource in sorted(report.resources, key=lambda each: each.name):
         by_numa = {numa: ids for (name, numa), ids in found.items() if name == resource.name}
-        listed, healthy = (sum(getattr(ids, what) for ids in by_numa.values()) for what in ("total", "healthy"))
-        if resource.ids > listed:
-            rest = by_numa.setdefault(None, _Ids())
-            rest.total += resource.ids - listed
-            rest.healthy += max(0, resource.healthy - healthy)
+        listed = sum(by_numa.values(), Counter())
+        if resource.ids > listed["total"]:
+            rest = Counter(total=resource.ids - listed["total"], healthy=max(0, resource.healthy - listed["healthy"]))
+            by_numa[None] = by_numa.get(None, Counter()) + rest
         for numa, ids in sorted(by_numa.items(), key=lambda item: (item[0] is None, item[0] or 0)):
             yield {
                 "resource": resource.name,
                 "class": resource.device_class,
                 "profile": resource.profile,
                 "numa_node": numa,
-                "total": ids.total,
-                "healthy": ids.healthy,
-                "allocated": ids.allocated,
-                "free": max(0, ids.healthy - ids.allocated),
+                **{key: ids[key] for key in ("total", "healthy", "allocated")},
+                "free": max(0, ids["healthy"] - ids["allocated"]),
             }
 
 
@@ -196,13 +183,6 @@ def _allocated_ids(report: Published, allocated: Iterable[Facts]) -> set[tuple[s
         for share in allocated_of(facts, name)
         for device_id in share["ids"]
     }
-
-
-def _labels(devices: Inventory) -> Mapping[str, str] | None:
-    """Return the labels that describe the cards; None if they are unknown."""
-    if devices.report is None:
-        return {} if devices.ended else None
-    return devices.report.labels
 
 
 def _vgpus(devices: Inventory, node: Node) -> str | None:

@@ -39,6 +39,15 @@ def policy(name: str, priority: int = 0) -> Object:
     return {"metadata": {"name": name}, "spec": {"priority": priority}}
 
 
+@pytest.fixture
+async def watched(apiserver: ApiServer, api_client: ApiClient) -> AsyncIterator[Watched]:
+    """The NodePolicies as they are followed; there is one, a."""
+    apiserver.objects.create(NODE_POLICIES, policy("a"))
+    async with following(Watched(api_client, NODE_POLICIES)) as watched:
+        await apiserver.until(lambda: len(apiserver.watches) == 1)
+        yield watched
+
+
 def client_of(server: ApiServer, limits: Limits) -> ApiClient:
     """A client with these limits."""
     return ApiClient(plain(server.url), limits=limits)
@@ -123,48 +132,41 @@ async def test_a_watch_that_breaks_once_is_no_problem(apiserver: ApiServer) -> N
         await until(watched, lambda: bool(watched.problem))
 
 
-async def test_a_watch_that_ends_goes_on(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_a_watch_that_ends_goes_on(apiserver: ApiServer, watched: Watched, api_client: ApiClient) -> None:
     """As each does after a while; that is no problem for anybody."""
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        seen = watched.version
-        apiserver.watches.end()
-        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
-        assert watched.version == seen
+    seen = watched.version
+    apiserver.watches.end()
+    await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+    assert watched.version == seen
     assert apiserver.requests["list", "nodepolicies"] == 1
     assert api_client.counters.watch_restarts["nodepolicies", "ended"] == 1
 
 
 @HEALED
-async def test_what_is_forgotten_is_read_again(apiserver: ApiServer, api_client: ApiClient, by_event: bool) -> None:
+async def test_what_is_forgotten_is_read_again(
+    apiserver: ApiServer, watched: Watched, api_client: ApiClient, by_event: bool
+) -> None:
     """An object that went while nobody watched is gone, one that came is there."""
     apiserver.faults.expires_by_event = by_event
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(503, times=1_000_000)
-        apiserver.watches.end()
-        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
-        apiserver.objects.delete(NODE_POLICIES, "a")
-        apiserver.objects.create(NODE_POLICIES, policy("b"))
-        apiserver.objects.compact()
-        del apiserver.faults.refuses["watch", "nodepolicies"]
-        await until(watched, lambda: [*watched.objects] == ["b"])
+    apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(503, times=1_000_000)
+    apiserver.watches.end()
+    await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+    apiserver.objects.delete(NODE_POLICIES, "a")
+    apiserver.objects.create(NODE_POLICIES, policy("b"))
+    apiserver.objects.compact()
+    del apiserver.faults.refuses["watch", "nodepolicies"]
+    await until(watched, lambda: [*watched.objects] == ["b"])
     assert api_client.counters.watch_restarts["nodepolicies", "expired"] == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_busy_server_is_not_asked_for_everything(
-    apiserver: ApiServer, api_client: ApiClient, status: int
-) -> None:
+async def test_a_busy_server_is_not_asked_for_everything(apiserver: ApiServer, watched: Watched, status: int) -> None:
     """The watch goes on from where it was."""
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(status, times=2)
-        apiserver.watches.end()
-        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 4)
-        apiserver.objects.create(NODE_POLICIES, policy("a"))
-        await until(watched, lambda: "a" in watched.objects and not watched.problem)
+    apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(status, times=2)
+    apiserver.watches.end()
+    await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 4)
+    apiserver.objects.create(NODE_POLICIES, policy("b"))
+    await until(watched, lambda: "b" in watched.objects and not watched.problem)
     assert apiserver.requests["list", "nodepolicies"] == 1
 
 
@@ -183,30 +185,23 @@ async def test_a_server_of_which_the_disk_was_restored_is_read_again(
 
 
 async def test_a_server_that_comes_back_with_an_empty_disk_is_read_again(
-    apiserver: ApiServer, api_client: ApiClient
+    apiserver: ApiServer, watched: Watched
 ) -> None:
     """Its versions begin anew, so that a watch from where it was would show nothing, not even a bookmark."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        await apiserver.stop()
-        await until(watched, lambda: "refused" in watched.problem)
-        apiserver.lose_disk()
-        apiserver.objects.create(NODE_POLICIES, policy("b"))
-        await apiserver.start()
-        await until(watched, lambda: [*watched.objects] == ["b"] and not watched.problem)
+    await apiserver.stop()
+    await until(watched, lambda: "refused" in watched.problem)
+    apiserver.lose_disk()
+    apiserver.objects.create(NODE_POLICIES, policy("b"))
+    await apiserver.start()
+    await until(watched, lambda: [*watched.objects] == ["b"] and not watched.problem)
 
 
-async def test_a_server_that_knows_the_account_no_longer_is_read_again(
-    apiserver: ApiServer, api_client: ApiClient
-) -> None:
+async def test_a_server_that_knows_the_account_no_longer_is_read_again(apiserver: ApiServer, watched: Watched) -> None:
     """It may have lost its disk, and the accounts with it, before the watch was opened again."""
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(401, times=2)
-        apiserver.watches.reset()
-        await apiserver.until(lambda: apiserver.requests["list", "nodepolicies"] == 2)
-        await until(watched, lambda: not watched.problem)
+    apiserver.faults.refuses["watch", "nodepolicies"] = Refuses(401, times=2)
+    apiserver.watches.reset()
+    await apiserver.until(lambda: apiserver.requests["list", "nodepolicies"] == 2)
+    await until(watched, lambda: not watched.problem)
 
 
 async def test_bookmarks_keep_a_quiet_watch_from_expiring(apiserver: ApiServer, api_client: ApiClient) -> None:
@@ -245,17 +240,14 @@ async def test_a_watch_that_the_server_does_not_end_is_ended(apiserver: ApiServe
         await until(watched, lambda: not watched.problem)
 
 
-async def test_what_was_known_stays_while_the_server_is_gone(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_what_was_known_stays_while_the_server_is_gone(apiserver: ApiServer, watched: Watched) -> None:
     """With the problem; what has happened meanwhile is there when it is back."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        await apiserver.stop()
-        await until(watched, lambda: "watch /apis/criproxy.io/v1alpha1/nodepolicies" in watched.problem)
-        assert (watched.known, [*watched.objects]) == (True, ["a"])
-        apiserver.objects.create(NODE_POLICIES, policy("b"))
-        await apiserver.start()
-        await until(watched, lambda: len(watched.objects) == 2 and not watched.problem)
+    await apiserver.stop()
+    await until(watched, lambda: "watch /apis/criproxy.io/v1alpha1/nodepolicies" in watched.problem)
+    assert (watched.known, [*watched.objects]) == (True, ["a"])
+    apiserver.objects.create(NODE_POLICIES, policy("b"))
+    await apiserver.start()
+    await until(watched, lambda: len(watched.objects) == 2 and not watched.problem)
 
 
 async def test_what_was_never_read_is_not_none(apiserver: ApiServer, api_client: ApiClient) -> None:
@@ -268,15 +260,12 @@ async def test_what_was_never_read_is_not_none(apiserver: ApiServer, api_client:
         await until(watched, lambda: watched.known and not watched.problem)
 
 
-async def test_a_right_that_is_taken_away_keeps_what_was_known(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_a_right_that_is_taken_away_keeps_what_was_known(apiserver: ApiServer, watched: Watched) -> None:
     """And says which."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        apiserver.faults.refuses["*", "nodepolicies"] = Refuses(403, "forbidden")
-        apiserver.watches.end()
-        await until(watched, lambda: "403 forbidden" in watched.problem)
-        assert [*watched.objects] == ["a"]
+    apiserver.faults.refuses["*", "nodepolicies"] = Refuses(403, "forbidden")
+    apiserver.watches.end()
+    await until(watched, lambda: "403 forbidden" in watched.problem)
+    assert [*watched.objects] == ["a"]
 
 
 async def test_a_crd_may_be_installed_later(apiserver: ApiServer, api_client: ApiClient) -> None:
@@ -301,13 +290,11 @@ async def test_a_crd_that_was_there_is_soon_looked_for_again(apiserver: ApiServe
         await until(it, lambda: it.served and not it.problem)
 
 
-async def test_a_wiped_server_is_seen_as_it_is(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_a_wiped_server_is_seen_as_it_is(apiserver: ApiServer, watched: Watched) -> None:
     """What follows from it is for those who follow."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        apiserver.objects.wipe()
-        await until(watched, lambda: not watched.objects)
-        assert (watched.known, watched.served, watched.problem) == (True, True, "")
+    apiserver.objects.wipe()
+    await until(watched, lambda: not watched.objects)
+    assert (watched.known, watched.served, watched.problem) == (True, True, "")
 
 
 GARBAGE = [
@@ -324,16 +311,13 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("line", GARBAGE)
-async def test_what_is_no_event_changes_nothing(apiserver: ApiServer, api_client: ApiClient, line: bytes) -> None:
+async def test_what_is_no_event_changes_nothing(apiserver: ApiServer, watched: Watched, line: bytes) -> None:
     """All is read again after it, since what it wanted to say is not known."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        apiserver.watches.send("nodepolicies", line)
-        await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
-        assert dict(watched.objects).keys() == {"a"}
-        apiserver.objects.create(NODE_POLICIES, policy("b"))
-        await until(watched, lambda: len(watched.objects) == 2 and not watched.problem)
+    apiserver.watches.send("nodepolicies", line)
+    await apiserver.until(lambda: apiserver.requests["watch", "nodepolicies"] == 2)
+    assert dict(watched.objects).keys() == {"a"}
+    apiserver.objects.create(NODE_POLICIES, policy("b"))
+    await until(watched, lambda: len(watched.objects) == 2 and not watched.problem)
     assert apiserver.requests["list", "nodepolicies"] == 2
 
 
@@ -386,22 +370,20 @@ async def test_pauses_are_random_and_grow_up_to_the_longest() -> None:
         assert 0.9 * bound_s < max(each) <= bound_s
 
 
-async def test_the_memory_stays_flat(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_the_memory_stays_flat(apiserver: ApiServer, watched: Watched) -> None:
     """Over 2,000 changes of an object of 20 kB and 20 resets."""
-    apiserver.objects.create(NODE_POLICIES, policy("a"))
     process = psutil.Process()
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        sizes = []
-        for turn in range(20):
-            for number in range(100):
-                spec = {"priority": turn * 100 + number, "policy": {"text": "x" * 20_000}}
-                apiserver.objects.update(NODE_POLICIES, "a", "", lambda old, spec=spec: old | {"spec": spec})  # type: ignore[misc]
-            wanted = turn * 100 + 99
-            await until(watched, lambda wanted=wanted: watched.objects["a"]["spec"]["priority"] == wanted)  # type: ignore[misc]
-            apiserver.objects.compact()
-            apiserver.bookmark()
-            apiserver.watches.reset()
-            sizes.append(process.memory_info().rss)
+    sizes = []
+    for turn in range(20):
+        for number in range(100):
+            spec = {"priority": turn * 100 + number, "policy": {"text": "x" * 20_000}}
+            apiserver.objects.update(NODE_POLICIES, "a", "", lambda old, spec=spec: old | {"spec": spec})  # type: ignore[misc]
+        wanted = turn * 100 + 99
+        await until(watched, lambda wanted=wanted: watched.objects["a"]["spec"]["priority"] == wanted)  # type: ignore[misc]
+        apiserver.objects.compact()
+        apiserver.bookmark()
+        apiserver.watches.reset()
+        sizes.append(process.memory_info().rss)
     assert sizes[-1] - sizes[5] < 16 << 20
 
 
@@ -416,14 +398,12 @@ async def test_what_follows_is_cancelled_at_once(apiserver: ApiServer, api_clien
     await apiserver.until(lambda: not len(apiserver.watches))
 
 
-async def test_an_object_of_kilobytes_is_one_line(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_an_object_of_kilobytes_is_one_line(apiserver: ApiServer, watched: Watched) -> None:
     """Of which the parts come when they do."""
     text = "ü\\n\u2028" * 100_000
-    async with following(Watched(api_client, NODE_POLICIES)) as watched:
-        await apiserver.until(lambda: len(apiserver.watches) == 1)
-        line = json.dumps({"type": "ADDED", "object": policy("a") | {"text": text}}, ensure_ascii=False).encode()
-        for first in range(0, len(line), 9_999):
-            apiserver.watches.send("nodepolicies", line[first : first + 9_999])
-        apiserver.watches.send("nodepolicies", b"\n")
-        await until(watched, lambda: "a" in watched.objects)
-        assert watched.objects["a"]["text"] == text
+    line = json.dumps({"type": "ADDED", "object": policy("a") | {"text": text}}, ensure_ascii=False).encode()
+    for first in range(0, len(line), 9_999):
+        apiserver.watches.send("nodepolicies", line[first : first + 9_999])
+    apiserver.watches.send("nodepolicies", b"\n")
+    await until(watched, lambda: "text" in watched.objects["a"])
+    assert watched.objects["a"]["text"] == text

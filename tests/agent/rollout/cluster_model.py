@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any
 
 from criproxy.agent.changes import Changes
@@ -339,20 +341,26 @@ class Cluster(Changes):
         await asyncio.sleep(0)
 
 
-def play(nodes: int, scene: Callable[[Cluster], Awaitable[None]]) -> None:
-    """Play a scene on a cluster; at no moment more nodes than two try a policy."""
+def played(scene: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a scene on a cluster of three nodes; at no moment more nodes than two try a policy."""
 
-    async def whole() -> None:
-        cluster = Cluster(nodes)
+    async def whole(**parameters: object) -> None:
+        cluster = Cluster(3)
         await asyncio.sleep(5)
         try:
-            await scene(cluster)
+            await scene(cluster, **parameters)
             assert all(each.alive for agents in cluster.agents.values() for each in agents)
         finally:
             await cluster.close()
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(whole())
+    @wraps(scene)
+    def test(**parameters: object) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(whole(**parameters))
+
+    _, *others = signature(scene).parameters.values()
+    test.__signature__ = Signature(others)  # type: ignore[attr-defined]
+    return test
 
 
 async def settled(cluster: Cluster, holds: Callable[[], bool], limit_s: float = 20_000) -> None:

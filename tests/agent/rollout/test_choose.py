@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from criproxy.agent.objects.node_policy import MAX_FAILURES, NodePolicy, NodeSelector
-from criproxy.agent.rollout.choose import choose, failure_on, is_recorded, why_stopped
+from criproxy.agent.rollout.choose import choose, failure_on, is_recorded, why_stopped, with_failure
 from criproxy.agent.rollout.slots import CANDIDATES, lease_names
-from criproxy.agent.rollout.status import with_failure
 from lab.apiserver.selectors import matcher
 
 GPU = {"matchLabels": {"pool": "gpu"}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from criproxy.api.views.fit import Wanted
+from criproxy.api.views.fit import read
 from criproxy.cli.queries.fit import render
 from criproxy.cli.render.console import console
 from criproxy.errors import UsageError
@@ -146,7 +146,7 @@ async def test_wrong_input(tmp_path: Path, arguments: tuple[str, ...], said: str
 def test_a_client_that_asks_in_a_wrong_way(arguments: dict[str, Any]) -> None:
     """The daemon says what is wrong; it has not failed."""
     with pytest.raises(UsageError, match="must be"):
-        Wanted.read(arguments)
+        read(arguments)
 
 
 async def test_a_daemon_is_needed(tmp_path: Path) -> None:
