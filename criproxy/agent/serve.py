@@ -87,8 +87,8 @@ class Agent:
             stack.push_async_callback(self._client.close)
             stack.push_async_callback(tasks.stop)
             tasks.watch_callbacks()
-            for part in self._parts():
-                tasks.forever(*part)
+            for name, run in self._parts():
+                tasks.forever(name, run)
             tasks.forever("report what the API server refuses", self._report_watches)
             program.ready(node=self._options.node_name)
             await program.stop.wait()
