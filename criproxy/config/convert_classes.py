@@ -9,14 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.config.validation_errors import dotted
-from criproxy.placement.classes.peers import (
-    Translated,
-    block_io_classes,
-    cpu_classes,
-    rdt_section,
-    scheduling_classes,
-    value_of,
-)
+from criproxy.placement.classes import peers
+from criproxy.placement.classes.peers import Translated, value_of
 
 QOS = ("Guaranteed", "Burstable", "BestEffort")
 _BY_QOS = "usePodQoSAsDefaultClass"
@@ -73,13 +67,13 @@ def classes_of_nri_plugins(spec: Mapping[str, Any]) -> tuple[ConvertedClasses, d
     """Return the classes in the ``spec`` of an object of nri-plugins, and its options without these."""
     done, control = ConvertedClasses(), value_of(spec, "control")
     where: Path = ("spec", "control")
-    done.add("cpu", ("spec", "cpuClasses"), cpu_classes(spec.get("cpuClasses")))
-    done.add("cpu", (*where, "cpu", "classes"), cpu_classes(value_of(value_of(control, "cpu"), "classes")))
-    done.add("scheduling", ("spec", "schedulingClasses"), scheduling_classes(spec.get("schedulingClasses")))
+    done.add("cpu", ("spec", "cpuClasses"), peers.cpu_classes(spec.get("cpuClasses")))
+    done.add("cpu", (*where, "cpu", "classes"), peers.cpu_classes(value_of(value_of(control, "cpu"), "classes")))
+    done.add("scheduling", ("spec", "schedulingClasses"), peers.scheduling_classes(spec.get("schedulingClasses")))
     if rdt := _enabled(done, (*where, "rdt"), value_of(control, "rdt")):
         _add_rdt(done, (*where, "rdt"), rdt, by_qos=value_of(rdt, _BY_QOS) is True)
     if block_io := _enabled(done, (*where, "blockio"), value_of(control, "blockio")):
-        classes = block_io_classes(value_of(block_io, "classes"))
+        classes = peers.block_io_classes(value_of(block_io, "classes"))
         done.add("blockIO", (*where, "blockio", "classes"), classes, by_qos=value_of(block_io, _BY_QOS) is True)
     if isinstance(control, Mapping):
         known = ("cpu", "rdt", "blockio")
@@ -93,9 +87,9 @@ def classes_of_nri_plugins(spec: Mapping[str, Any]) -> tuple[ConvertedClasses, d
 def classes_of_crirm(modules: Mapping[str, Any]) -> ConvertedClasses:
     """Return the classes in the modules of a configuration of CRI-RM, whose pods have those of their QoS class."""
     done = ConvertedClasses()
-    done.add("cpu", ("cpu", "classes"), cpu_classes(value_of(value_of(modules, "cpu"), "classes")))
+    done.add("cpu", ("cpu", "classes"), peers.cpu_classes(value_of(value_of(modules, "cpu"), "classes")))
     _add_rdt(done, ("rdt",), value_of(modules, "rdt"), by_qos=True)
-    found = block_io_classes(value_of(value_of(modules, "blockio"), "classes"))
+    found = peers.block_io_classes(value_of(value_of(modules, "blockio"), "classes"))
     done.add("blockIO", ("blockio", "Classes"), found, by_qos=True)
     return done
 
@@ -112,6 +106,6 @@ def _add_rdt(done: ConvertedClasses, where: Path, config: object, *, by_qos: boo
     for key, value in config.items() if isinstance(config, Mapping) else ():
         if value and str(key).lower() not in _OF_RDT:
             done.lost.append(f"{dotted((*where, str(key)))} is left out: criproxy has no such option")
-    section, classes = rdt_section(config)
+    section, classes = peers.rdt_section(config)
     done.rdt |= section
     done.add("rdt", where, classes, by_qos=by_qos)

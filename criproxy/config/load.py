@@ -40,27 +40,19 @@ class Report:
         return ConfigError("\n".join(mistake.located(self.choice.file) for mistake in self.mistakes))
 
 
-def load(
-    path: Path,
-    hostname: str,
-    *,
-    group: str | None = None,
-    topology: Topology | None = None,
-    host: HostReader | None = None,
-) -> Settings:
+def load(path: Path, hostname: str, *, topology: Topology | None = None, host: HostReader | None = None) -> Settings:
     """Read the policy file *path*, or from the directory *path* the file that is this node's.
 
     Args:
         path: a file or a directory.
-        hostname: this node's; with *group* it chooses among the files of a directory (see `choose`).
-        group: the node's; None takes it from ``/etc/criproxy/group``, where there is one.
+        hostname: this node's; with its group it chooses among the files of a directory (see `choose`).
         topology: the machine that must have what the file asks for; None checks the file alone.
         host: reads the CPUs of cgroups and devices that the file names; None leaves them unknown.
 
     Raises:
         ConfigError: all mistakes, a line each: ``file:line:column: what is wrong``.
     """
-    report = examine(choose(path, hostname, group), topology, host)
+    report = examine(choose(path, hostname), topology, host)
     if report.settings is None:
         raise report.error
     return report.settings

@@ -107,10 +107,9 @@ def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
 
 def identity(request: api.CreateContainerRequest, runtime: str = "") -> Requester:
     """Return the identity of the container of *request*; *runtime* is the runtime handler of its pod."""
-    image, sandbox = request.config.image, request.sandbox_config
     return Requester(
-        namespace=sandbox.metadata.namespace,
-        images=tuple(dict.fromkeys(filter(None, (image.image, image.user_specified_image)))),
+        namespace=request.sandbox_config.metadata.namespace,
+        images=_names(request.config.image),
         privileged=request.config.linux.security_context.privileged,
         runtime=runtime,
     )
@@ -118,10 +117,12 @@ def identity(request: api.CreateContainerRequest, runtime: str = "") -> Requeste
 
 def listed_identity(item: api.Container, *, privileged: bool = False) -> Requester:
     """Return the identity of a listed container, as far as lists contain it."""
-    images = dict.fromkeys(filter(None, (item.image.image, item.image.user_specified_image)))
-    return Requester(
-        namespace=item.labels.get("io.kubernetes.pod.namespace", ""), images=tuple(images), privileged=privileged
-    )
+    namespace = item.labels.get("io.kubernetes.pod.namespace", "")
+    return Requester(namespace=namespace, images=_names(item.image), privileged=privileged)
+
+
+def _names(image: api.ImageSpec) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, (image.image, image.user_specified_image))))
 
 
 def _write(

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri.methods import BY_PATH, METHODS, Method
 from criproxy.errors import UsageError
-from criproxy.wire.calls import Call, DoneHandler, EachHandler, HoldHandler, Outcome, Proceed, Refuse, Rule, Table
+from criproxy.wire.calls import Call, Outcome, Proceed, Refuse, Rule, Table, Verdict
 
 LIMIT_CHARS = 16_384
 """The longest JSON of one message; longer ones are cut."""
@@ -58,43 +58,32 @@ def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
 class _Tracer:
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._verdicts: dict[tuple[int, int], Proceed | Refuse] = {}
+        self._verdicts: dict[tuple[int, int], Verdict] = {}
         """(connection, stream) of a held call that has not ended → the verdict of its handler."""
 
     def rule(self, method: Method, inner: Rule) -> Rule:
         """Return *inner* with tracing around its handlers."""
-        return replace(
-            inner,
-            hold=self._around_hold(inner.hold) if inner.hold else None,
-            done=self._around_done(method, inner.done),
-            each=self._around_each(method, inner.each) if method.server_streaming else inner.each,
-        )
 
-    def _around_hold(self, inner: HoldHandler) -> HoldHandler:
-        async def hold(call: Call, message: bytes) -> Proceed | Refuse:
-            verdict = self._verdicts[call.connection, call.stream] = await inner(call, message)
+        async def hold(call: Call, message: bytes) -> Verdict:
+            assert inner.hold is not None
+            verdict = self._verdicts[call.connection, call.stream] = await inner.hold(call, message)
             return verdict
 
-        return hold
-
-    def _around_done(self, method: Method, inner: DoneHandler | None) -> DoneHandler:
         def done(call: Call, outcome: Outcome) -> None:
             verdict = self._verdicts.pop((call.connection, call.stream), None)
-            if inner is not None:
-                inner(call, outcome)
+            if inner.done is not None:
+                inner.done(call, outcome)
             self._log_end(method, call, outcome, verdict)
 
-        return done
-
-    def _around_each(self, method: Method, inner: EachHandler | None) -> EachHandler:
         def each(call: Call, message: bytes) -> None:
-            if inner is not None:
-                inner(call, message)
+            if inner.each is not None:
+                inner.each(call, message)
             self._write("call message", **_name(call), reply=_render(method.reply, message))
 
-        return each
+        of_messages = each if method.server_streaming else inner.each
+        return replace(inner, hold=hold if inner.hold else None, done=done, each=of_messages)
 
-    def _log_end(self, method: Method, call: Call, outcome: Outcome, verdict: Proceed | Refuse | None) -> None:
+    def _log_end(self, method: Method, call: Call, outcome: Outcome, verdict: Verdict | None) -> None:
         keys = _name(call) | {"outcome": outcome.kind.value, "duration_s": round(time.monotonic() - call.begun_s, 6)}
         keys["request"] = _render(method.request, call.request)
         match verdict:

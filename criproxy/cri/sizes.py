@@ -9,23 +9,10 @@ from dataclasses import replace
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.pods import ContainerSpec
 from criproxy.cri.stamp import Stamp
+from criproxy.model import resources as units
 from criproxy.model.controls import DEFAULTS, SWAP
 from criproxy.model.machine.hardware import HugePageRequest
-from criproxy.model.resources import (
-    MAX_MACHINE_MILLI,
-    MAX_SHARES,
-    MAX_SHARES_MILLI,
-    MIN_QUOTA_US,
-    MIN_REQUEST_MILLI,
-    MIN_SHARES,
-    CfsQuota,
-    Interval,
-    milli_to_quota,
-    milli_to_shares,
-    oom_score_adj_to_request,
-    quota_to_milli,
-    shares_to_milli,
-)
+from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
 
 
@@ -34,11 +21,11 @@ def pod_total(resources: api.LinuxContainerResources) -> int:
 
     Shares cannot express more than 256 CPUs; more follows from the quota, if there is one.
     """
-    total = shares_to_milli(resources.cpu_shares)
-    if total < MAX_SHARES_MILLI:
+    total = units.shares_to_milli(resources.cpu_shares)
+    if total < units.MAX_SHARES_MILLI:
         return total
-    limit = quota_to_milli(resources.cpu_quota, resources.cpu_period) or 0
-    return max(total, min(limit, MAX_MACHINE_MILLI))
+    limit = units.quota_to_milli(resources.cpu_quota, resources.cpu_period) or 0
+    return max(total, min(limit, units.MAX_MACHINE_MILLI))
 
 
 def total_shown(resources: api.LinuxContainerResources, sizes: Sizes, qos: QosClass) -> int:
@@ -46,8 +33,8 @@ def total_shown(resources: api.LinuxContainerResources, sizes: Sizes, qos: QosCl
 
     A container without a size of its own has the limit of its pod, which is the request of a Guaranteed pod.
     """
-    is_bare = sizes.of_pod and 0 < resources.cpu_shares <= MIN_SHARES and resources.cpu_quota > MIN_QUOTA_US
-    return min(sizes.cpu_limit_milli or 0, MAX_MACHINE_MILLI) if is_bare and qos is QosClass.GUARANTEED else 0
+    is_bare = sizes.of_pod and 0 < resources.cpu_shares <= units.MIN_SHARES and resources.cpu_quota > units.MIN_QUOTA_US
+    return min(sizes.cpu_limit_milli or 0, units.MAX_MACHINE_MILLI) if is_bare and qos is QosClass.GUARANTEED else 0
 
 
 _PAGES = re.compile(r"([0-9]{1,6})([KMG])i?B")
@@ -77,7 +64,7 @@ def sizes_created(
     if total is None:
         return asked
     limit = asked.cpu_limit_milli or 0
-    is_of_pod = asked.cpu_milli <= MIN_REQUEST_MILLI or asked.cpu_milli == limit > total
+    is_of_pod = asked.cpu_milli <= units.MIN_REQUEST_MILLI or asked.cpu_milli == limit > total
     if not is_of_pod or asked.cpu_quota != CfsQuota.sent(sandbox.cpu_quota, sandbox.cpu_period):
         return asked
     return replace(asked, cpu_milli=0, of_pod=True)
@@ -104,17 +91,17 @@ def sizes_after(
     *total_milli* is the CPU of its pod, if it is known.
     """
     shares, quota = resources.cpu_shares, _quota(resources, before)
-    cpu_limit = quota_to_milli(quota.quota_us, quota.period_us) if quota else None
-    cpu = shares_to_milli(shares) if shares > 0 else before.sizes.cpu_milli
-    of_pod, is_bare = before.of_pod, 0 < shares <= MIN_SHARES and resources.cpu_quota > 0
-    if before.qos is QosClass.GUARANTEED and quota and cpu_limit and (shares >= MAX_SHARES or is_bare):
+    cpu_limit = units.quota_to_milli(quota.quota_us, quota.period_us) if quota else None
+    cpu = units.shares_to_milli(shares) if shares > 0 else before.sizes.cpu_milli
+    of_pod, is_bare = before.of_pod, 0 < shares <= units.MIN_SHARES and resources.cpu_quota > 0
+    if before.qos is QosClass.GUARANTEED and quota and cpu_limit and (shares >= units.MAX_SHARES or is_bare):
         # Shares cannot express more than 256 CPUs, or are those of a container without a size of its own: in a
         # Guaranteed pod, the limit is the request.
-        cpu = max(cpu, cpu_limit) if quota.quota_us > MIN_QUOTA_US else cpu
+        cpu = max(cpu, cpu_limit) if quota.quota_us > units.MIN_QUOTA_US else cpu
     elif is_bare:
         of_pod = of_pod or bool(total_milli)
-    elif shares > MIN_SHARES:
-        of_pod = of_pod and shares == milli_to_shares(cpu_limit or 0)
+    elif shares > units.MIN_SHARES:
+        of_pod = of_pod and shares == units.milli_to_shares(cpu_limit or 0)
     memory_limit = _limit(resources.memory_limit_in_bytes) or before.memory_limit_bytes
     request = _memory_request(before, resources.oom_score_adj, memory_limit, capacity_bytes)
     return Sizes(
@@ -159,7 +146,7 @@ def _quota(resources: api.LinuxContainerResources, before: Container) -> CfsQuot
 def _memory_request(before: Container, score: int, limit_bytes: int | None, capacity_bytes: int) -> Interval | None:
     if before.qos is QosClass.GUARANTEED:
         return Interval(limit_bytes, limit_bytes) if limit_bytes else None
-    found, known = oom_score_adj_to_request(score, capacity_bytes), before.memory_request_bytes
+    found, known = units.oom_score_adj_to_request(score, capacity_bytes), before.memory_request_bytes
     if found is None or (known is not None and found.low <= known.low and known.high <= found.high):
         found = known  # perhaps exact, see `exactly`
     if found is None or limit_bytes is None:
@@ -200,20 +187,20 @@ def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.
         return resources
     found = api.LinuxContainerResources()
     found.CopyFrom(resources)
-    request = shares_to_milli(resources.cpu_shares)
+    request = units.shares_to_milli(resources.cpu_shares)
     found.cpu_quota = before.asked_quota.quota_us
-    is_new = request > MIN_REQUEST_MILLI and request not in (before.cpu_milli, before.cpu_limit_milli)
-    if before.qos is QosClass.GUARANTEED and is_new and request < MAX_SHARES_MILLI:
-        found.cpu_quota = milli_to_quota(request, resources.cpu_period or before.asked_quota.period_us)
+    is_new = request > units.MIN_REQUEST_MILLI and request not in (before.cpu_milli, before.cpu_limit_milli)
+    if before.qos is QosClass.GUARANTEED and is_new and request < units.MAX_SHARES_MILLI:
+        found.cpu_quota = units.milli_to_quota(request, resources.cpu_period or before.asked_quota.period_us)
     return found
 
 
 def sizes_of_stamp(stamp: Stamp) -> Sizes:
     """Return the requested sizes in *stamp*."""
     return Sizes(
-        cpu_milli=0 if stamp.of_pod else min(stamp.cpu_milli, MAX_MACHINE_MILLI),
+        cpu_milli=0 if stamp.of_pod else min(stamp.cpu_milli, units.MAX_MACHINE_MILLI),
         of_pod=stamp.of_pod,
-        cpu_limit_milli=_limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI)),
+        cpu_limit_milli=_limit(min(stamp.cpu_limit_milli, units.MAX_MACHINE_MILLI)),
         cpu_quota=stamped_quota(stamp),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
@@ -224,7 +211,7 @@ def sizes_of_stamp(stamp: Stamp) -> Sizes:
 def stamped_quota(stamp: Stamp) -> CfsQuota | None:
     """Return the requested CPU limit in *stamp*; an old stamp only has the limit in milli-CPU."""
     return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(
-        _limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI))
+        _limit(min(stamp.cpu_limit_milli, units.MAX_MACHINE_MILLI))
     )
 
 

@@ -18,7 +18,7 @@ from criproxy.model.record import Record
 from criproxy.store import rows
 from criproxy.store.history import History
 from criproxy.store.schema import FIRST, VERSION, has_table, migrate, version_of
-from criproxy.store.writing import LeftOut, Parts, Writer
+from criproxy.store.writing import Parts, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,18 +59,8 @@ class Database:
             self.saved_s = read_saved_s(self._connection)
             """When an earlier process saved the node last, in seconds since the epoch; None if that is not known."""
             self._parts = Parts(self._connection)
-            self._history = History(self._parts)
-            self._writer = Writer(self._parts)
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The rows of the node as it was saved last that are not on disk, since their values cannot be written."""
-        return self._writer.left_out
-
-    @property
-    def lost_records(self) -> int:
-        """How many records could not be written for their values so far."""
-        return self._history.lost
+            self.history = History(self._parts)
+            self.writer = Writer(self._parts)
 
     @property
     def in_place(self) -> bool:
@@ -95,17 +85,17 @@ class Database:
         with self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SAVED, repr(time.time())))
-            self._writer.begin(after, list(rows.tables()))
+            self.writer.begin(after, list(rows.tables()))
             for table in rows.tables():
-                keys, gone = self._writer.write(table, before, after)
+                keys, gone = self.writer.write(table, before, after)
                 if gone and table is rows.CONTAINERS:  # one that got its id has only changed its key
                     ended = {before.containers[key].life for key in gone} - {after.containers[key].life for key in keys}
-                    self._parts.failure_of(partial(self._history.end, ended))  # a life that is no text has no records
+                    self._parts.failure_of(partial(self.history.end, ended))  # a life that is no text has no records
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
-            if self._parts.failure_of(partial(self._history.add, records)):  # whatever is wrong with them
-                self._history.lost += len(records)
+            if self._parts.failure_of(partial(self.history.add, records)):  # whatever is wrong with them
+                self.history.lost += len(records)
 
     def read(self, question: Callable[Concatenate[sqlite3.Connection, P], T], *of: P.args, **more: P.kwargs) -> T:
         """Return the answer to a *question* about the history, one of the functions of `history`."""
@@ -171,10 +161,10 @@ class Database:
         try:
             yield
             self._connection.execute("COMMIT")
-            self._writer.commit()
+            self.writer.commit()
         except BaseException:
-            self._history.rollback()
-            self._writer.rollback()
+            self.history.rollback()
+            self.writer.rollback()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise

@@ -91,12 +91,12 @@ class Store:
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """The rows that are not on disk though the last save succeeded: their values cannot be written."""
-        return self._database.left_out if self._database else ()
+        return self._database.writer.left_out if self._database else ()
 
     @property
     def lost_records(self) -> int:
         """How many records could not be written for their values so far."""
-        return self._database.lost_records if self._database else 0
+        return self._database.history.lost if self._database else 0
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""

@@ -117,7 +117,7 @@ class Writer:
 
     def __init__(self, parts: Parts) -> None:
         self.left_out: tuple[LeftOut, ...] = ()
-        """By the last transaction that was committed."""
+        """The rows of the node as it was saved last that are not on disk, since their values cannot be written."""
         self._parts = parts
         self._connection = parts.connection
         self._committed: dict[RowId, _Failed] = {}

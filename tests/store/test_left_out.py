@@ -44,7 +44,7 @@ def test_only_that_row_is_missing(database: Database, bad: dict[str, object], re
     loaded = database.load(MACHINE)
     assert (loaded.pods, loaded.containers) == (node.pods, {"r2": node.containers["r2"]})
     assert loaded.grants == {"r2": node.grants["r2"]}
-    (left,) = database.left_out
+    (left,) = database.writer.left_out
     assert (left.table, left.key) == ("containers", "r1")
     assert reason in left.reason
 
@@ -81,7 +81,7 @@ def test_no_file_is_needed_but_the_database(database: Database) -> None:
     database._connection.set_trace_callback(lambda _: files.update(open_files()))
     database.save(before, bad, [])
 
-    assert [left.key for left in database.left_out] == ["c999"]
+    assert [left.key for left in database.writer.left_out] == ["c999"]
     assert {name for name in files if "criproxy.db" in name}
     assert {name for name in files if "etilqs" in name} == set()
 
@@ -106,11 +106,11 @@ def test_it_is_not_tried_again_and_gone_with_its_container(database: Database) -
     database.save(moved, after, [])
 
     assert not [text for text in statements if "'r1'" in text]
-    assert [left.key for left in database.left_out] == ["r1"]
+    assert [left.key for left in database.writer.left_out] == ["r1"]
 
     gone = after.replace(containers={"r2": after.containers["r2"]}, grants={"r2": after.grants["r2"]}, applied={})
     database.save(after, gone, [])
-    assert (database.left_out, database.load(MACHINE)) == ((), gone)
+    assert (database.writer.left_out, database.load(MACHINE)) == ((), gone)
 
 
 def test_one_that_can_be_written_later_is(database: Database) -> None:
@@ -121,7 +121,7 @@ def test_one_that_can_be_written_later_is(database: Database) -> None:
     mended = node.replace(containers={**node.containers, "r1": replace(node.containers["r1"], memory_limit_bytes=1)})
     database.save(node, mended, [])
 
-    assert (database.left_out, database.load(MACHINE)) == ((), mended)
+    assert (database.writer.left_out, database.load(MACHINE)) == ((), mended)
 
 
 def test_an_error_of_the_disk_fails_all(database: Database) -> None:
@@ -133,7 +133,7 @@ def test_an_error_of_the_disk_fails_all(database: Database) -> None:
         database.save(EMPTY, node, [])
     database._connection.execute("PRAGMA query_only = 0")
 
-    assert (database.left_out, database.load(MACHINE)) == ((), EMPTY)
+    assert (database.writer.left_out, database.load(MACHINE)) == ((), EMPTY)
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_record_fails_nothing(database: Database, bad: dict[str, object]) -> N
 
     assert database.load(MACHINE) == node
     assert [record.sentences for record in database.read(find, "r1")] == [("first",), ("last",)]
-    assert database.lost_records == 1
+    assert database.history.lost == 1

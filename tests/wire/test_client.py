@@ -14,22 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from criproxy.errors import StatusCode
+from criproxy.wire import frames
 from criproxy.wire.client import STREAM_WINDOW_BYTES, CallError, Channel
-from criproxy.wire.frames import (
-    CANCEL,
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PADDED,
-    PING,
-    PUSH_PROMISE,
-    REFUSED_STREAM,
-    RST_STREAM,
-    SETTINGS,
-)
 from criproxy.wire.frames import frame as build
 from criproxy.wire.message import encode as message
 from tests.wire.grpcworld import COMMON, PEERS, Options, Runtime
@@ -198,14 +184,14 @@ async def scripted(path: Path, *parts: bytes) -> AsyncIterator[None]:
 
 def reply(*payloads: bytes, trailers: bytes = TRAILERS, stream: int = 1) -> bytes:
     """A whole reply on *stream*, with one DATA frame for each of *payloads*."""
-    data = b"".join(build(DATA, 0, stream, payload) for payload in payloads)
-    end = build(HEADERS, END_HEADERS | END_STREAM, stream, trailers)
-    return build(SETTINGS, 0, 0) + build(HEADERS, END_HEADERS, stream, OK) + data + end
+    data = b"".join(build(frames.DATA, 0, stream, payload) for payload in payloads)
+    end = build(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream, trailers)
+    return build(frames.SETTINGS, 0, 0) + build(frames.HEADERS, frames.END_HEADERS, stream, OK) + data + end
 
 
 def status(number: bytes) -> bytes:
     """The HEADERS frame of a reply with an HTTP status."""
-    return build(HEADERS, END_HEADERS, 1, b"\x00\x07:status\x03" + number)
+    return build(frames.HEADERS, frames.END_HEADERS, 1, b"\x00\x07:status\x03" + number)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +199,19 @@ def status(number: bytes) -> bytes:
     [
         (b"", "UNAVAILABLE", "the connection was closed"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "UNAVAILABLE", "the peer broke HTTP/2: a frame of"),
-        (build(SETTINGS, 0, 0, b"odd"), "UNAVAILABLE", "the peer broke HTTP/2: a SETTINGS frame of 3 bytes"),
-        (build(HEADERS, END_HEADERS, 1, b"\xff\xff\xff"), "UNAVAILABLE", "a header block cannot be read"),
-        (build(PUSH_PROMISE, END_HEADERS, 1, bytes(4)), "UNAVAILABLE", "PUSH_PROMISE"),
-        (build(CONTINUATION, END_HEADERS, 1, b""), "UNAVAILABLE", "CONTINUATION"),
-        (build(GOAWAY, 0, 0, bytes(8)), "UNAVAILABLE", "did not look at the call"),
-        (build(RST_STREAM, 0, 1, struct.pack(">I", CANCEL)), "CANCELLED", "reset the call (HTTP/2 error 8)"),
-        (build(RST_STREAM, 0, 1, struct.pack(">I", 2)), "INTERNAL", "reset the call (HTTP/2 error 2)"),
+        (build(frames.SETTINGS, 0, 0, b"odd"), "UNAVAILABLE", "the peer broke HTTP/2: a SETTINGS frame of 3 bytes"),
+        (build(frames.HEADERS, frames.END_HEADERS, 1, b"\xff\xff\xff"), "UNAVAILABLE", "a header block cannot be read"),
+        (build(frames.PUSH_PROMISE, frames.END_HEADERS, 1, bytes(4)), "UNAVAILABLE", "PUSH_PROMISE"),
+        (build(frames.CONTINUATION, frames.END_HEADERS, 1, b""), "UNAVAILABLE", "CONTINUATION"),
+        (build(frames.GOAWAY, 0, 0, bytes(8)), "UNAVAILABLE", "did not look at the call"),
+        (
+            build(frames.RST_STREAM, 0, 1, struct.pack(">I", frames.CANCEL)),
+            "CANCELLED",
+            "reset the call (HTTP/2 error 8)",
+        ),
+        (build(frames.RST_STREAM, 0, 1, struct.pack(">I", 2)), "INTERNAL", "reset the call (HTTP/2 error 2)"),
         (status(b"503"), "UNKNOWN", "HTTP status 503"),
-        (build(HEADERS, END_HEADERS, 1, b"\x88"), "UNKNOWN", "the peer answers with ''"),
+        (build(frames.HEADERS, frames.END_HEADERS, 1, b"\x88"), "UNKNOWN", "the peer answers with ''"),
         (reply(message(b"a"), message(b"b")), "INTERNAL", "not exactly one message"),
         (reply(), "INTERNAL", "not exactly one message"),
         (reply(message(b"ab")[:-1]), "INTERNAL", "truncated"),
@@ -259,9 +249,9 @@ async def test_a_call_that_the_peer_did_not_look_at_is_sent_once_more(
                 if not refuses.pop(0):
                     writer.write(reply(message(b"answer"), stream=stream))
                 elif refusal == "GOAWAY":
-                    writer.write(build(GOAWAY, 0, 0, struct.pack(">II", stream - 1, 0)))
+                    writer.write(build(frames.GOAWAY, 0, 0, struct.pack(">II", stream - 1, 0)))
                 else:
-                    writer.write(build(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
+                    writer.write(build(frames.RST_STREAM, 0, stream, struct.pack(">I", frames.REFUSED_STREAM)))
                 stream += 2
         writer.close()
 
@@ -300,10 +290,10 @@ def _end_each(listener: socket.socket) -> None:
 
 async def test_a_reply_in_any_pieces_is_read(tmp_path: Path, channel: Channel) -> None:
     """With padding, a ping in between, headers in two frames, and informational ones before."""
-    padded = build(DATA, PADDED, 1, b"\x03" + message(b"answer") + bytes(3))
-    early = build(HEADERS, END_HEADERS, 1, b"\x00\x07:status\x03103")
-    headers = build(HEADERS, 0, 1, OK[:5]) + build(CONTINUATION, END_HEADERS, 1, OK[5:])
-    whole = early + headers + build(PING, 0, 0, bytes(8)) + padded + build(HEADERS, 5, 1, TRAILERS)
+    padded = build(frames.DATA, frames.PADDED, 1, b"\x03" + message(b"answer") + bytes(3))
+    early = build(frames.HEADERS, frames.END_HEADERS, 1, b"\x00\x07:status\x03103")
+    headers = build(frames.HEADERS, 0, 1, OK[:5]) + build(frames.CONTINUATION, frames.END_HEADERS, 1, OK[5:])
+    whole = early + headers + build(frames.PING, 0, 0, bytes(8)) + padded + build(frames.HEADERS, 5, 1, TRAILERS)
     for step in (1, 7, 1000):
         path = tmp_path / "r.sock"
         async with scripted(path, *(whole[at : at + step] for at in range(0, len(whole), step))):

@@ -10,18 +10,9 @@ from functools import partial
 
 from aiohttp import web
 
+from criproxy.process.http import limits
 from criproxy.process.http.address import is_loopback
-from criproxy.process.http.limits import (
-    BURST,
-    CONNECTIONS_PER_S,
-    MOST_REQUEST_BYTES,
-    RENDER_BURST,
-    RENDERS_PER_S,
-    Acceptor,
-    Handler,
-    Rendered,
-    bounded,
-)
+from criproxy.process.http.limits import Handler
 from criproxy.process.tasks import PART_S, Bucket, Tasks, in_full
 from criproxy.wire.sockets import Listener
 
@@ -54,8 +45,8 @@ class HttpServer:
 
     def __init__(self, sources: Sources, tasks: Tasks, more: Iterable[web.RouteDef] = ()) -> None:
         self._sources, self._tasks = sources, tasks
-        self._rendered = Rendered(sources.metrics, Bucket(RENDERS_PER_S, RENDER_BURST))
-        app = web.Application(client_max_size=MOST_REQUEST_BYTES, middlewares=[bounded])
+        self._rendered = limits.Rendered(sources.metrics, Bucket(limits.RENDERS_PER_S, limits.RENDER_BURST))
+        app = web.Application(client_max_size=limits.MOST_REQUEST_BYTES, middlewares=[limits.bounded])
         self._names_must_be_ours = False
         paths: dict[str, Handler] = {
             "/metrics": self._metrics,
@@ -74,7 +65,7 @@ class HttpServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        acceptor = Acceptor(server, Bucket(CONNECTIONS_PER_S, BURST))
+        acceptor = limits.Acceptor(server, Bucket(limits.CONNECTIONS_PER_S, limits.BURST))
         self._tasks.forever("accept HTTP connections", partial(acceptor.run, listener.sock))
 
     async def stop(self) -> None:
