@@ -9,13 +9,8 @@ from typing import Any
 import structlog
 
 from criproxy.agent.changes import Changes
-from criproxy.agent.kubernetes.client import (
-    NODE_PLACEMENTS,
-    NODE_POLICIES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    ApiClient,
-)
+from criproxy.agent.kubernetes import client as api
+from criproxy.agent.kubernetes.client import ApiClient
 from criproxy.agent.kubernetes.credentials import plain
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.publish import placement_publisher, topology_publisher
@@ -64,10 +59,10 @@ async def agent(url: str, view: DaemonView, first_contact_s: float) -> None:
     """Run one agent, for ever, as `criproxy.agent.serve` does."""
     log, name = structlog.get_logger(), view.node_name
     async with ApiClient(plain(url), node=name, first_contact_s=first_contact_s) as client:
-        node = Watched(client, NODES, name=name, metadata_only=True)
-        placement = Watched(client, NODE_PLACEMENTS, name=name)
-        topology = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=name, metadata_only=True)
-        followed, troubles = Followed(Watched(client, NODE_POLICIES), node, placement), Troubles(log)
+        node = Watched(client, api.NODES, name=name, metadata_only=True)
+        placement = Watched(client, api.NODE_PLACEMENTS, name=name)
+        topology = Watched(client, api.NODE_RESOURCE_TOPOLOGIES, name=name, metadata_only=True)
+        followed, troubles = Followed(Watched(client, api.NODE_POLICIES), node, placement), Troubles(log)
         rollout = Rollout(client, view, followed, namespace="criproxy", troubles=troubles, log=log)
         parts = (
             view,

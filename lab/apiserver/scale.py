@@ -16,13 +16,8 @@ from functools import partial
 
 import psutil
 
-from criproxy.agent.kubernetes.client import (
-    NODE_PLACEMENTS,
-    NODE_POLICIES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    Resource,
-)
+from criproxy.agent.kubernetes import client as api
+from criproxy.agent.kubernetes.client import Resource
 from criproxy.agent.signs.wanted import CONDITION
 from lab.apiserver.fields import strategic
 from lab.apiserver.server import ApiServer
@@ -31,7 +26,7 @@ WATCHES = 4
 """Of each agent: NodePolicies, its Node, its NodePlacement, its NodeResourceTopology."""
 HEARTBEAT_S = 300.0
 """How often a kubelet writes the status of its Node at rest; no agent follows the Leases of kubelets."""
-WRITTEN = (NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES)
+WRITTEN = (api.NODE_PLACEMENTS, api.NODE_RESOURCE_TOPOLOGIES)
 """By agents."""
 LIMIT_S = 1800.0
 HEADER = (
@@ -125,17 +120,17 @@ class Run:
 
     def in_force(self) -> int:
         """How many nodes have kept the NodePolicy."""
-        found = self.server.objects.all(NODE_PLACEMENTS)
+        found = self.server.objects.all(api.NODE_PLACEMENTS)
         return sum((each.get("status") or {}).get("policy", {}).get("source", "") == "NodePolicy/all" and
                    each["status"].get("phase") == "Applied" for each in found)  # fmt: skip
 
     def are_there(self) -> bool:
         """Whether each agent has written its objects, and follows its own."""
         objects = self.server.objects
-        told = sum("status" in each for each in objects.all(NODE_PLACEMENTS))
-        nodes = objects.all(NODES)
+        told = sum("status" in each for each in objects.all(api.NODE_PLACEMENTS))
+        nodes = objects.all(api.NODES)
         signs = sum(any(each["type"] == CONDITION for each in node["status"]["conditions"]) for node in nodes)
-        counts = {told, signs, objects.count(NODE_RESOURCE_TOPOLOGIES)}
+        counts = {told, signs, objects.count(api.NODE_RESOURCE_TOPOLOGIES)}
         return counts == {self.count} and len(self.server.watches) == WATCHES * self.count
 
     def writes(self, kind: Resource) -> int:
@@ -165,7 +160,7 @@ class Run:
         async with self.phase("rollout of a NodePolicy, 10 % at once, tries of 10 s"):
             rollout = {"try": "10s", "atOnce": "10%", "stopAfterFailures": 1}
             spec = {"nodeSelector": {}, "policy": {"policy": "balloons"}, "rollout": rollout}
-            self.server.objects.create(NODE_POLICIES, {"metadata": {"name": "all"}, "spec": spec})
+            self.server.objects.create(api.NODE_POLICIES, {"metadata": {"name": "all"}, "spec": spec})
             await self.until(lambda: self.in_force() == self.count)
 
     async def gone(self) -> None:
@@ -192,7 +187,7 @@ async def heartbeats(server: ApiServer, names: list[str]) -> None:
             await asyncio.sleep(HEARTBEAT_S / len(names))
             condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"{time.time()}"}
             change = partial(strategic, patch={"status": {"conditions": [condition]}})
-            server.objects.update(NODES, name, "", change, subresource="status")
+            server.objects.update(api.NODES, name, "", change, subresource="status")
 
 
 @asynccontextmanager
@@ -203,7 +198,7 @@ async def running(count: int, plan: Plan) -> AsyncIterator[Run]:
         for name in names:
             labels = {f"example.com/label-{number}": "value" for number in range(20)}
             status = {"conditions": [{"type": "Ready", "status": "True"}]}
-            server.objects.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+            server.objects.create(api.NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
         command = (sys.executable, "-m", "lab.apiserver.agents", server.url, str(count), str(plan.first_contact_s))
         agents = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
         beats = asyncio.create_task(heartbeats(server, names))

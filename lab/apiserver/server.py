@@ -12,17 +12,8 @@ from typing import Any, Self
 from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, web
 
 from criproxy.agent.changes import Changes
-from criproxy.agent.kubernetes.client import (
-    CONFIG_MAPS,
-    EVENTS,
-    LEASES,
-    NODE_PLACEMENTS,
-    NODE_POLICIES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    PODS,
-    Resource,
-)
+from criproxy.agent.kubernetes import client as api
+from criproxy.agent.kubernetes.client import Resource
 from lab.apiserver.faults import Faults
 from lab.apiserver.fields import Object, merged, strategic
 from lab.apiserver.objects import Event, Objects, Refusal
@@ -32,8 +23,8 @@ from lab.apiserver.watches import Watch, Watches, metadata_of, since
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SERVED = (
-    NODES, PODS, EVENTS, CONFIG_MAPS, SECRETS, NAMESPACES, LEASES,
-    NODE_POLICIES, NODE_PLACEMENTS, NODE_RESOURCE_TOPOLOGIES,
+    api.NODES, api.PODS, api.EVENTS, api.CONFIG_MAPS, SECRETS, NAMESPACES, api.LEASES,
+    api.NODE_POLICIES, api.NODE_PLACEMENTS, api.NODE_RESOURCE_TOPOLOGIES,
 )  # fmt: skip
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 WATCH_S = 1800.0
@@ -255,7 +246,7 @@ class ApiServer(Changes):
             "application/strategic-merge-patch+json": lambda old: strategic(old, body),
             "application/json": lambda _: body,
         }
-        custom = asked.resource.group == "criproxy.io" or asked.resource == NODE_RESOURCE_TOPOLOGIES
+        custom = asked.resource.group == "criproxy.io" or asked.resource == api.NODE_RESOURCE_TOPOLOGIES
         if kind not in changes or (custom and "strategic" in kind):
             raise Refusal(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {kind}")
         if asked.verb == "update" and asked.resource.group and not body["metadata"].get("resourceVersion"):

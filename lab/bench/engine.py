@@ -13,19 +13,8 @@ from criproxy.model.grant import Applied
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.placement import events
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    ContainerResized,
-    ContainerStarted,
-    Event,
-    PolicyChanged,
-    TopologyChanged,
-    UpdateApplied,
-)
 from criproxy.placement.policies import BUILTIN
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import GIB, machine
@@ -39,7 +28,7 @@ LESS = 5
 WIDE = 25
 """One in so many measurements is of an event that concerns everybody: it has no bar."""
 
-Make = Callable[[Node, int], Event]
+Make = Callable[[Node, int], events.Event]
 Bars = tuple[float | None, float | None]
 """Of the median and of the p99."""
 BARS: Bars = (STEP_MEDIAN_MS, STEP_P99_MS)
@@ -62,9 +51,9 @@ def filled(policy: Policy, containers: Iterable[Container] = (), pods: Iterable[
     for number, container in enumerate(containers):
         runtime_id = f"id{number}"
         for event in (
-            ContainerCreating(container),
-            ContainerCreated(container.key, runtime_id),
-            ContainerStarted(runtime_id),
+            events.ContainerCreating(container),
+            events.ContainerCreated(container.key, runtime_id),
+            events.ContainerStarted(runtime_id),
         ):
             node = step(node, event, policy).node
     return node
@@ -92,26 +81,28 @@ def _id(node: Node, number: int) -> str:
     return f"id{number % len(node.containers)}"
 
 
-def _resize(node: Node, number: int) -> ContainerResized:
+def _resize(node: Node, number: int) -> events.ContainerResized:
     container = node.containers[_id(node, number)]
     milli = container.cpu_milli + (1000 if container.qos is QosClass.GUARANTEED else 50)
-    return ContainerResized(container.key, Sizes(cpu_milli=milli, memory_limit_bytes=container.memory_limit_bytes))
+    return events.ContainerResized(
+        container.key, Sizes(cpu_milli=milli, memory_limit_bytes=container.memory_limit_bytes)
+    )
 
 
-def _applied(node: Node, number: int) -> UpdateApplied:
-    return UpdateApplied(_id(node, number), Applied(frozenset({number % 384}), frozenset({0})))
+def _applied(node: Node, number: int) -> events.UpdateApplied:
+    return events.UpdateApplied(_id(node, number), Applied(frozenset({number % 384}), frozenset({0})))
 
 
 EVENTS: Mapping[str, tuple[Make, bool]] = {
-    "create, shares": (lambda node, n: ContainerCreating(_container(n, owner=False, key="new")), True),
-    "create, owns": (lambda node, n: ContainerCreating(_container(n, owner=True, key="new")), True),
+    "create, shares": (lambda node, n: events.ContainerCreating(_container(n, owner=False, key="new")), True),
+    "create, owns": (lambda node, n: events.ContainerCreating(_container(n, owner=True, key="new")), True),
     "resize": (_resize, True),
-    "started": (lambda node, n: ContainerStarted(_id(node, n)), True),
+    "started": (lambda node, n: events.ContainerStarted(_id(node, n)), True),
     "applied": (_applied, True),
-    "exited": (lambda node, n: ContainerExited(_id(node, n)), True),
-    "gone": (lambda node, n: ContainerGone(_id(node, n)), True),
-    "policy changed for all": (lambda node, n: PolicyChanged(apply_all=True), False),
-    "CPU offline": (lambda node, n: TopologyChanged(_without(node.topology, 2 * n % 384)), False),
+    "exited": (lambda node, n: events.ContainerExited(_id(node, n)), True),
+    "gone": (lambda node, n: events.ContainerGone(_id(node, n)), True),
+    "policy changed for all": (lambda node, n: events.PolicyChanged(apply_all=True), False),
+    "CPU offline": (lambda node, n: events.TopologyChanged(_without(node.topology, 2 * n % 384)), False),
 }
 """Name → the event, and whether the bars hold for it: what places everybody anew is rare and may take longer."""
 
@@ -155,7 +146,7 @@ def figures(way: str, what: str, times: Iterable[float], bars: Bars = BARS) -> l
     return [Figure(what, way, name, round(value, 3), "ms", limit) for name, value, limit in pairs]
 
 
-def time_ms(node: Node, event: Event, policy: Policy) -> float:
+def time_ms(node: Node, event: events.Event, policy: Policy) -> float:
     """CPU time of one step."""
     fresh = node.replace()  # a node of its own: nothing that an earlier step worked out is there already
     return cpu_ms(lambda: step(fresh, event, policy))

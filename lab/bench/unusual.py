@@ -14,23 +14,8 @@ from criproxy.placement.alloc.memory.place_memory import place_memory, return_me
 from criproxy.placement.events import ContainerCreating
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB
+from lab.bench import engine
 from lab.bench.bars import MEMORY_MS, STEP_P99_MS
-from lab.bench.engine import (
-    BARS,
-    CONTAINERS,
-    EVENTS,
-    NO_BARS,
-    WIDE,
-    Make,
-    build,
-    cpu_ms,
-    figures,
-    filled,
-    large_machine,
-    time_ms,
-    times_ms,
-    usual,
-)
 from lab.figures import Figure
 
 BALLOONS = 341
@@ -60,7 +45,7 @@ class Scene:
 def _annotated() -> list[Pod]:
     return [
         Pod(key=f"s{number}", labels={"app": "abc"[number % 3]}, annotations=_ANNOTATIONS)
-        for number in range(CONTAINERS // 2 + 1)
+        for number in range(engine.CONTAINERS // 2 + 1)
     ]
 
 
@@ -81,8 +66,8 @@ SCENES: Mapping[str, Scene] = {
     "250 pods that hide threads, with affinities": Scene(
         "topology-aware",
         {},
-        lambda: usual(CONTAINERS),
-        replace(usual(1)[0], key="new", name="new", pod=f"s{CONTAINERS // 2}"),
+        lambda: engine.usual(engine.CONTAINERS),
+        replace(engine.usual(1)[0], key="new", name="new", pod=f"s{engine.CONTAINERS // 2}"),
         _annotated,
     ),
     f"{BALLOONS} balloons that are lent idle CPUs": Scene(
@@ -105,24 +90,26 @@ USUAL = {"resized": "resize", "goes": "gone", "policy changed for all": "policy 
 def measure(repeats: int) -> Iterator[Figure]:
     """Each scene, and for each policy the first container that it ever places."""
     for title, scene in SCENES.items():
-        policy, containers = build(scene.policy, scene.options), scene.containers()
-        node = filled(policy, containers, scene.pods())
+        policy, containers = engine.build(scene.policy, scene.options), scene.containers()
+        node = engine.filled(policy, containers, scene.pods())
         comes = ContainerCreating(scene.newcomer)
-        events: dict[str, tuple[Make, bool]] = {"comes": (lambda node, number, comes=comes: comes, True)}  # type: ignore[misc]
-        for verb, (make, has_bar) in (events | {verb: EVENTS[name] for verb, name in USUAL.items()}).items():
-            times = times_ms(node, make, policy, repeats if has_bar else max(repeats // WIDE, 2))
-            yield from figures(scene.policy, f"{title}: {verb}", times, BARS if has_bar else NO_BARS)
-    node, event = Node(large_machine()), ContainerCreating(usual(1)[0])
+        events: dict[str, tuple[engine.Make, bool]] = {"comes": (lambda node, number, comes=comes: comes, True)}  # type: ignore[misc]
+        for verb, (make, has_bar) in (events | {verb: engine.EVENTS[name] for verb, name in USUAL.items()}).items():
+            times = engine.times_ms(node, make, policy, repeats if has_bar else max(repeats // engine.WIDE, 2))
+            yield from engine.figures(
+                scene.policy, f"{title}: {verb}", times, engine.BARS if has_bar else engine.NO_BARS
+            )
+    node, event = Node(engine.large_machine()), ContainerCreating(engine.usual(1)[0])
     for name in BUILTIN:  # once in the life of a policy, so the bars are not for it
-        first = (time_ms(node, event, build(name, {})) for _ in range(max(repeats // WIDE, 2)))
-        yield from figures(name, "the first of all", first, NO_BARS)
+        first = (engine.time_ms(node, event, engine.build(name, {})) for _ in range(max(repeats // engine.WIDE, 2)))
+        yield from engine.figures(name, "the first of all", first, engine.NO_BARS)
     for title, mib in (("roomy", ROOMY_MIB), ("full", FULL_MIB)):
-        node = Node(large_machine())
-        for number in range(CONTAINERS):
+        node = Node(engine.large_machine())
+        for number in range(engine.CONTAINERS):
             node = _come(node, mib, number)
         for verb, act in (("comes", partial(_come, node, mib, key="new")), ("goes", partial(_go, node))):
-            times = (cpu_ms(partial(act, 7 * number)) for number in range(repeats))
-            yield from figures("memory", f"{verb}, {title}", times, (MEMORY_MS, STEP_P99_MS))
+            times = (engine.cpu_ms(partial(act, 7 * number)) for number in range(repeats))
+            yield from engine.figures("memory", f"{verb}, {title}", times, (MEMORY_MS, STEP_P99_MS))
 
 
 def _come(node: Node, mib: int, number: int, key: str = "") -> Node:
@@ -136,6 +123,6 @@ def _come(node: Node, mib: int, number: int, key: str = "") -> Node:
 
 
 def _go(node: Node, number: int) -> None:
-    key = (f"c{number % CONTAINERS}",)
+    key = (f"c{number % engine.CONTAINERS}",)
     after = node.replace(containers=without(node.containers, key), grants=without(node.grants, key))
     return_memory(after, after.grants)

@@ -11,16 +11,15 @@ Exit status: 0 all as it must be, 1 violations, missed phases or a half that bro
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from secrets import randbits
 from typing import Any
 
+from lab import runs
 from lab.chaos import plugged
 from lab.chaos.half import Half
 from lab.chaos.nodes import SNAPSHOT, ContainerdNode, EmbeddedNode
@@ -33,27 +32,23 @@ NODES = {node.runtime: node for node in (ContainerdNode, EmbeddedNode, plugged.P
 def main() -> int:
     """Do what the command line says."""
     options = _options()
-    seed = randbits(31) if options.seed is None else options.seed
-    print(f"{options.kills} kills, seed {seed}", flush=True)
+    print(f"{options.kills} kills, seed {options.seed}", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="criproxy-chaos-") as folder:
         tallies = [Tally(runtime) for runtime in options.runtimes]
         try:
-            asyncio.run(_run(options, seed, Path(folder), tallies))
+            asyncio.run(_run(options, Path(folder), tallies))
         except asyncio.CancelledError:
             print("interrupted")
             return 130
-    report = _report(options, seed, tallies) | {"seconds": round(time.monotonic() - began, 1)}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=2) + "\n")
+    report = _report(options, tallies) | {"seconds": round(time.monotonic() - began, 1)}
+    runs.write(options.json, report)
     return _say(report, options.json)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab.chaos", description="Kill criproxy, and look.")
+    parser = runs.parser("chaos", "Kill criproxy, and look.")
     parser.add_argument("--kills", type=int, default=60, help="how often (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="what everything follows from (default: a new one, printed)")
-    parser.add_argument("--json", type=Path, default=Path("build/chaos.json"), help="where the results go")
     parser.add_argument("--runtime", dest="runtimes", choices=NODES, action="append", help="only this one")
     parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0], help="of criproxy (default: %(default)s)")
     names = [phase.value for phase in Phase]
@@ -78,7 +73,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-async def _run(options: argparse.Namespace, seed: int, folder: Path, tallies: list[Tally]) -> None:
+async def _run(options: argparse.Namespace, folder: Path, tallies: list[Tally]) -> None:
     """Both halves at once; a signal ends them in order."""
     task = asyncio.current_task()
     assert task
@@ -91,7 +86,7 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, tallies: li
                 (directory := folder / tally.runtime).mkdir()
                 node = NODES[tally.runtime](directory, options.policy, options.plant)
                 phases = [phase for phase in options.phases if phase in PHASES_OF[tally.runtime]]
-                kills = plan(seed, tally.runtime, count, phases, lost=options.lost, calm=options.calm)
+                kills = plan(options.seed, tally.runtime, count, phases, lost=options.lost, calm=options.calm)
                 half = Half(node, kills, tally, _tell)
                 group.create_task(half.run(options.rest, stop_at_violation=options.stop))
     finally:
@@ -117,17 +112,17 @@ def _tell(tally: Tally, kill: Kill) -> None:
             print(f"    {found['what']}", flush=True)
 
 
-def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dict[str, Any]:
+def _report(options: argparse.Namespace, tallies: list[Tally]) -> dict[str, Any]:
     known = [phase for phase in Phase if any(phase in PHASES_OF[tally.runtime] for tally in tallies)]
     phases = {phase.value: sum(tally.phases.get(phase.value, 0) for tally in tallies) for phase in known}
     return {
-        "seed": seed,
+        "seed": options.seed,
         "policy": options.policy,
         "kills": sum(tally.kills for tally in tallies),
         "phases": phases,
         **{name: sum(len(getattr(tally, name)) for tally in tallies) for name in ("violations", "missed", "broken")},
         "halves": [asdict(tally) for tally in tallies],
-        "command": f"make chaos KILLS={options.kills} SEED={seed}",
+        "command": f"make chaos KILLS={options.kills} SEED={options.seed}",
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,27 +22,12 @@ from lab.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 @click.option(
     "--host-root", type=click.Path(path_type=Path), help="Show processes and cgroups as files below this directory."
 )
-def main(
-    path: Path,
-    containers: int,
-    latency_ms: float,
-    cpus: str,
-    mems: str,
-    missing: tuple[str, ...],
-    host_root: Path | None,
-) -> None:
+def main(path: Path, latency_ms: float, missing: tuple[str, ...], **others: Any) -> None:  # noqa: ANN401
     """Serve CRI at a socket without any containers, until SIGTERM or SIGINT.
 
     SIGHUP restarts it: every call under way is cut, the socket goes and comes back, containers go on.
     """
-    options = RuntimeOptions(
-        cpus=cpus,
-        mems=mems,
-        latency_s=latency_ms / 1000,
-        containers=containers,
-        missing=frozenset(missing),
-        host_root=host_root,
-    )
+    options = RuntimeOptions(latency_s=latency_ms / 1000, missing=frozenset(missing), **others)
     try:
         asyncio.run(_serve(path, options))
     except (OSError, ValueError) as error:

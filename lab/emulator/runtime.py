@@ -7,7 +7,6 @@ isolated; what a container's cgroup would say can be read with `EmbeddedRuntime.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -105,9 +104,7 @@ class EmbeddedRuntime:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def cpuset(self, container_id: str) -> Cpuset | None:

@@ -16,9 +16,9 @@ import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from secrets import randbits
 from typing import Any
 
+from lab import runs
 from lab.fuzz.session import Settings, Stall, watched
 from lab.provenance import ROOT, commit
 
@@ -34,11 +34,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab.fuzz", description="Fuzz the data plane.")
+    parser = runs.parser("fuzz", "Fuzz the data plane.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
     parser.add_argument("--executions", type=int, default=0, help="end after so many inputs instead")
-    parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
-    parser.add_argument("--json", type=Path, default=Path("build/fuzz.json"), help="file of the results")
     parser.add_argument("--max-findings", type=int, default=20, help="end after this many (default: %(default)s)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and show what goes wrong")
     parser.add_argument("--plant", default="", help=argparse.SUPPRESS)
@@ -69,18 +67,17 @@ def _fuzz(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("atheris") is None:
         print("atheris is not installed: it has wheels for x86_64 and for Python before 3.14", file=sys.stderr)
         return 2
-    seed = randbits(31) if options.seed is None else options.seed
     corpus, findings = (options.json.with_name(f"{options.json.stem}-{name}") for name in ("corpus", "findings"))
     corpus.mkdir(parents=True, exist_ok=True)
     state, log = options.json.with_suffix(".state"), options.json.with_suffix(".log")
     state.unlink(missing_ok=True)
-    asked = {name: getattr(options, name) for name in ("seconds", "executions", "max_findings", "plant")}
-    settings = Settings(seed=seed, corpus=str(corpus), findings=str(findings), state=str(state), **asked)
+    asked = {name: getattr(options, name) for name in ("seconds", "executions", "max_findings", "plant", "seed")}
+    settings = Settings(corpus=str(corpus), findings=str(findings), state=str(state), **asked)
     extent = f"{options.executions} inputs" if options.executions else f"{options.seconds:g} s"
-    print(f"fuzzing for {extent}, seed {seed}", flush=True)
+    print(f"fuzzing for {extent}, seed {options.seed}", flush=True)
     report = {"commit": commit()}  # of what runs, not of what is there when it ends
     report |= _report(settings, *_run_session(settings, log), log)
-    options.json.write_text(json.dumps(report, indent=2) + "\n")
+    runs.write(options.json, report)
     state.unlink(missing_ok=True)
     _say(report, options.json)
     return 1 if report["findings"] else 0

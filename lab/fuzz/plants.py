@@ -39,7 +39,7 @@ def _end_too_early() -> None:
         for at in range(0, len(payload) or 1, max_frame):
             yield frames.frame(frames.DATA, end and at == 0, stream, payload[at : at + max_frame])
 
-    _replace(flow, "data_frames", data_frames)
+    _replace(frames, "data_frames", data_frames)
 
 
 def _continuation_unheard() -> None:

@@ -14,15 +14,7 @@ from typing import Any
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.model.resources import (
-    BEST_EFFORT_OOM_SCORE_ADJ,
-    DEFAULT_PERIOD_US,
-    GUARANTEED_OOM_SCORE_ADJ,
-    MIN_SHARES,
-    milli_to_quota,
-    milli_to_shares,
-    request_to_oom_score_adj,
-)
+from criproxy.model import resources as units
 from lab.containerd.cgroups import CgroupDriver, PodCgroups
 from lab.kubelet.device_endpoint import Given, add
 
@@ -106,8 +98,8 @@ class PodSpec:
 def oom_score_adj(qos: str, memory_request_bytes: int, memory_capacity_bytes: int) -> int:
     """How early the kernel kills the container, from the class and its part of the node's memory."""
     if qos != "Burstable":
-        return GUARANTEED_OOM_SCORE_ADJ if qos == "Guaranteed" else BEST_EFFORT_OOM_SCORE_ADJ
-    return request_to_oom_score_adj(memory_request_bytes, memory_capacity_bytes)
+        return units.GUARANTEED_OOM_SCORE_ADJ if qos == "Guaranteed" else units.BEST_EFFORT_OOM_SCORE_ADJ
+    return units.request_to_oom_score_adj(memory_request_bytes, memory_capacity_bytes)
 
 
 def sandbox_config(
@@ -138,9 +130,9 @@ def pod_resources(pod: PodSpec) -> api.LinuxContainerResources:
         limit_milli = sum(limits) if all(limits) else 0
     request_milli = pod.cpu_request_milli or pod.cpu_limit_milli or sum(c.cpu_milli for c in pod.containers)
     return api.LinuxContainerResources(
-        cpu_period=DEFAULT_PERIOD_US,
-        cpu_quota=milli_to_quota(limit_milli),
-        cpu_shares=milli_to_shares(request_milli),
+        cpu_period=units.DEFAULT_PERIOD_US,
+        cpu_quota=units.milli_to_quota(limit_milli),
+        cpu_shares=units.milli_to_shares(request_milli),
         memory_limit_in_bytes=pod.memory_limit_bytes or (sum(memory) if all(memory) else 0),
     )
 
@@ -151,9 +143,9 @@ def container_resources(pod: PodSpec, spec: ContainerSpec, memory_capacity_bytes
     A container without a size of its own has the limits of its pod, and the shares of the pod's CPU limit.
     """
     return api.LinuxContainerResources(
-        cpu_period=DEFAULT_PERIOD_US,
-        cpu_quota=milli_to_quota(spec.cpu_limit_milli or pod.cpu_limit_milli),
-        cpu_shares=milli_to_shares(spec.cpu_milli or pod.cpu_limit_milli),
+        cpu_period=units.DEFAULT_PERIOD_US,
+        cpu_quota=units.milli_to_quota(spec.cpu_limit_milli or pod.cpu_limit_milli),
+        cpu_shares=units.milli_to_shares(spec.cpu_milli or pod.cpu_limit_milli),
         memory_limit_in_bytes=spec.memory_limit_bytes or pod.memory_limit_bytes,
         oom_score_adj=oom_score_adj(pod.qos, spec.memory_bytes, memory_capacity_bytes),
     )
@@ -163,7 +155,7 @@ def resized_resources(pod: PodSpec, spec: ContainerSpec, memory_capacity_bytes: 
     """linux.resources of an in-place resize: the same, but without a request where the container has none."""
     found = container_resources(pod, spec, memory_capacity_bytes)
     if not spec.cpu_milli:
-        found.cpu_shares = MIN_SHARES
+        found.cpu_shares = units.MIN_SHARES
     return found
 
 

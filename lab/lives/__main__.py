@@ -6,32 +6,27 @@
 Exit status: 0 nothing found, 1 something found, 2 wrong use.
 """
 
-import argparse
-import json
 import os
 import sys
-from pathlib import Path
-from secrets import randbits
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # restarts are what it is about
 
+from lab import runs
 from lab.lives.run import try_in_processes
 from lab.lives.script import STEPS
 
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m lab.lives", description=(__doc__ or "").split("\n")[0])
+    parser = runs.parser("lives", __doc__ or "")
     parser.add_argument("--lives", type=int, default=300, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--life", type=int, help="only the one of this number")
     parser.add_argument("--steps", type=int, default=STEPS, help="of each (default: %(default)s)")
     parser.add_argument("--virtual", action="store_true", help="in virtual time, without sockets and programs")
-    parser.add_argument("--json", type=Path, default=Path("build/lives.json"), help="where the results go")
     options = parser.parse_args()
     if options.lives < 1 or options.steps < 1:
         parser.error("--lives and --steps must be at least 1")
-    seed = randbits(31) if options.seed is None else options.seed
+    seed = options.seed
     numbers = tuple(range(options.lives)) if options.life is None else (options.life,)
     print(f"{len(numbers)} lives in {'virtual' if options.virtual else 'real'} time, seed {seed}", flush=True)
     result = try_in_processes(numbers, seed=seed, real=not options.virtual, steps=options.steps)
@@ -46,8 +41,7 @@ def main() -> int:
         "counts": result.tally.counts,
         "events": dict(result.tally.events.most_common()),
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    runs.write(options.json, report)
     return int(bool(result.findings))
 
 

@@ -5,16 +5,14 @@
 The file is written anew as it goes on. Exit status: 0 nothing found, 1 something found, 2 wrong use.
 """
 
-import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
-from secrets import randbits
 
 from criproxy.config.settings import names
+from lab import runs
 from lab.properties.run import Result, try_in_processes
 from lab.provenance import commit
 from tests.placement.policies.example import install
@@ -22,10 +20,8 @@ from tests.placement.policies.example import install
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m lab.properties", description=(__doc__ or "").split("\n")[0])
+    parser = runs.parser("properties", __doc__ or "")
     parser.add_argument("--examples", type=int, default=500, help="machines and lives (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
-    parser.add_argument("--json", type=Path, default=Path("build/properties.json"), help="where the results go")
     parser.add_argument(
         "--processes", type=int, default=len(os.sched_getaffinity(0)), help="at work at once (default: %(default)s)"
     )
@@ -38,8 +34,8 @@ def main() -> int:
         unknown = set(options.policies) - set(names())
         if unknown:
             parser.error(f"no such policy: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
-        seed = randbits(31) if options.seed is None else options.seed
-        return _run(options.policies or names(), options.examples, seed, max(1, options.processes), options.json)
+        chosen, processes = options.policies or names(), max(1, options.processes)
+        return _run(chosen, options.examples, options.seed, processes, options.json)
 
 
 def _run(policies: list[str], examples: int, seed: int, processes: int, path: Path) -> int:
@@ -58,8 +54,7 @@ def _run(policies: list[str], examples: int, seed: int, processes: int, path: Pa
             "commit": commit(),
             "command": f"make properties EXAMPLES={examples} SEED={seed}",
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n")
+        runs.write(path, report)
 
     results = try_in_processes(policies, examples, seed, processes, told)
     for result in results:

@@ -28,14 +28,8 @@ from lab.properties.desired import gives_what_was_wanted, refusal_moves_nobody
 from lab.properties.machines import machines, narrowed
 from lab.properties.shapes import reserving, shape_of
 from lab.properties.wishes import annotated
+from tests import laws
 from tests.explained import explanation_is_true
-from tests.laws import (
-    departure_undoes_arrival,
-    memory_is_promised_once,
-    memory_stays,
-    release_gives_back,
-    step_is_deterministic,
-)
 from tests.placement.lives import PODS, containers, cpu_sizes, events, found, reservations
 
 CONTAINERS = 12
@@ -238,14 +232,14 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
         tally.most_containers_at_once = max(tally.most_containers_at_once, len(node.grants))
     tally.lives_with_owners += owned
     for key in node.grants:
-        yield from release_gives_back(node, key, policy)
-    yield from departure_undoes_arrival(node, case.newcomer, policy)
+        yield from laws.release_gives_back(node, key, policy)
+    yield from laws.departure_undoes_arrival(node, case.newcomer, policy)
 
 
 def _wrong(before: Node, event: ev.Event, policy: Policy, decision: Decision) -> Iterator[str]:
     """A sentence for all that is wrong with one step."""
     after = decision.node
-    yield from step_is_deterministic(before, event, policy, decision)
+    yield from laws.step_is_deterministic(before, event, policy, decision)
     yield from violations(after)
     if isinstance(event, ev.ResizeRefused):
         yield from refusal_moves_nobody(before, event, decision)
@@ -255,10 +249,10 @@ def _wrong(before: Node, event: ev.Event, policy: Policy, decision: Decision) ->
         return
     yield from nobody_comes_to_own_reserved_cpus(before, after, policy)
     if isinstance(event, ev.PolicyChanged):
-        yield from memory_stays(before, after)
+        yield from laws.memory_stays(before, after)
     if _promises_memory(before, event):
         within = options_of(policy).within  # the part of the machine that the policy uses
-        yield from memory_is_promised_once(within(before), within(after))
+        yield from laws.memory_is_promised_once(within(before), within(after))
 
 
 def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy) -> Iterator[str]:
