@@ -76,17 +76,13 @@ def adopt(node: Node, event: Found, policy: Policy) -> Decision:
 
 def classify(node: Node, event: Unclassified, policy: Policy) -> Decision:
     """Look up the classes of containers that a criproxy without classes has placed."""
-    pods = {
-        key: replace(node.pods[key], annotations=annotations)
-        for key, annotations in event.annotations.items()
-        if key in node.pods
-    }
-    files = {
-        key: replace(node.containers[key], kubelet_files=files)
-        for key, files in event.kubelet_files.items()
-        if key in node.containers and files
-    }
-    known = node.replace(pods={**node.pods, **pods}, containers={**node.containers, **files})
+    pods, containers = dict(node.pods), dict(node.containers)
+    for key in event.annotations.keys() & pods.keys():
+        pods[key] = replace(pods[key], annotations=event.annotations[key])
+    for key, files in event.kubelet_files.items():
+        if key in containers and files:
+            containers[key] = replace(containers[key], kubelet_files=files)
+    known = node.replace(pods=pods, containers=containers)
     after, reasons = reclassified(node, known, policy, event.kubelet_files)
     return Decision(after, updates_between(node, after), reasons)
 
@@ -196,14 +192,10 @@ def _with_files(before: Node, node: Node, adopted: Sequence[_Adopted]) -> tuple[
 
     What their classes were is not known any more.
     """
-    ours = {
-        one.container.key: Controls(one.present.files)
-        for one in adopted
-        if one.present.files and one.container.key in node.grants
-    }
-    if not ours:
+    ours = {one.container.key: Controls(one.present.files) for one in adopted if one.present.files}
+    had = {key: replace(node.grants[key], controls=ours[key]) for key in ours.keys() & node.grants.keys()}
+    if not had:
         return before, node
-    had = {key: replace(node.grants[key], controls=controls) for key, controls in ours.items()}
     return before.replace(grants={**before.grants, **had}), node.replace(grants={**node.grants, **had})
 
 

@@ -41,11 +41,10 @@ def violations(
     """
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
-    return found + [
-        f"{title_of(node, key)} has exclusive use of reserved {numbered('CPU', cpus - later.get(pod, NO_CPUS))}"
-        for key, pod, cpus in owners_of(node, reserved)
-        if cpus - later.get(pod, NO_CPUS)
-    ]
+    for key, pod, cpus in owners_of(node, reserved):
+        if taken := cpus - later.get(pod, NO_CPUS):
+            found.append(f"{title_of(node, key)} has exclusive use of reserved {numbered('CPU', taken)}")
+    return found
 
 
 def one_owner(node: Node) -> Iterator[str]:

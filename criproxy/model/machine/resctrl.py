@@ -216,15 +216,11 @@ def _relative(shares: Mapping[str, str], cache: Cache) -> Mapping[str, int]:
 
 def _class(each: RdtClass, base: Schemata, machine: Resctrl, optional: tuple[str, ...]) -> Schemata:
     _known(each.allocations, machine, optional)
-    schemata: _Values = {
-        resource: {
-            id_: _mask(share, base[resource][id_], cache)
-            if (share := _share(each.allocations, resource, id_))
-            else base[resource][id_]
-            for id_ in cache.ids
-        }
-        for resource, cache in machine.caches.items()
-    }
+    schemata: _Values = {}
+    for resource, cache in machine.caches.items():
+        shares = {id_: _share(each.allocations, resource, id_) for id_ in cache.ids}
+        asked = {id_: _mask(share, base[resource][id_], cache) for id_, share in shares.items() if share}
+        schemata[resource] = {**base[resource], **asked}
     if machine.bandwidth:
         schemata["MB"] = _bandwidths(each.allocations, base["MB"], machine.bandwidth)
     return schemata
@@ -232,10 +228,9 @@ def _class(each: RdtClass, base: Schemata, machine: Resctrl, optional: tuple[str
 
 def _known(allocations: Iterable[RdtAllocation], machine: Resctrl, optional: tuple[str, ...]) -> None:
     """Refuse what the machine does not have, unless it may be absent."""
-    parts: Mapping[str, Cache | Bandwidth] = {
-        **machine.caches,
-        **({"MB": machine.bandwidth} if machine.bandwidth else {}),
-    }
+    parts: dict[str, Cache | Bandwidth] = dict(machine.caches)
+    if machine.bandwidth:
+        parts["MB"] = machine.bandwidth
     for each in allocations:
         level = each.resource[:2]
         there = [name for name in parts if name[:2] == level]

@@ -1,10 +1,9 @@
 """The texts and numbers in classes: amounts, frequencies, times, shares of caches; and the messages about bad ones."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from re import Pattern, fullmatch
+from re import fullmatch
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
@@ -126,13 +125,17 @@ def _shown(value: object) -> str:
     return f"{value!r:.40}"
 
 
-def _text(pattern: str | Pattern[str], meaning: str) -> Callable[[str], str]:
+def _text(pattern: str, meaning: str) -> AfterValidator:
     def checked(value: str) -> str:
         if not fullmatch(pattern, value):
             raise ValueError(f"must be {meaning}, not {_shown(value)}")
         return value
 
-    return checked
+    return AfterValidator(checked)
+
+
+def _exactly(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
 
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -182,11 +185,7 @@ TimeOption = Annotated[
 ]
 RateOption = Annotated[int, BeforeValidator(_to_rate), _schema(_SIZE, "50M", "10k", 1000, number=_WHOLE)]
 _WORD = r"[A-Za-z0-9_.-]{1,31}"
-Word = Annotated[
-    str,
-    AfterValidator(_text(_WORD, "a word of at most 31 letters, digits and _ . -")),
-    WithJsonSchema({"type": "string", "pattern": f"^{_WORD}$"}),
-]
+Word = Annotated[str, _text(_WORD, "a word of at most 31 letters, digits and _ . -"), _exactly(_WORD)]
 
 
 def _to_energy(value: object) -> str:
@@ -199,35 +198,25 @@ def _to_energy(value: object) -> str:
 EnergyOption = Annotated[
     str,
     BeforeValidator(_to_energy),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string", "pattern": f"^{_WORD}$"}, {"type": "integer", "minimum": 0, "maximum": 255}]}
-    ),
+    WithJsonSchema({"anyOf": [_exactly(_WORD).json_schema, {"type": "integer", "minimum": 0, "maximum": 255}]}),
 ]
 _GLOB = r"[^\x00-\x20\x7f-\uffff]([^\x00-\x1f\x7f-\uffff]{0,126})"
 Glob = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    AfterValidator(_text(_GLOB, "a name, a number, or a pattern with * and ?, of at most 127 characters")),
+    _text(_GLOB, "a name, a number, or a pattern with * and ?, of at most 127 characters"),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 127}, {"type": "integer"}]}),
 ]
 """Names of interrupts."""
 _STATE = r"[A-Za-z0-9_.-]([A-Za-z0-9_. -]{0,29}[A-Za-z0-9_.-])?"
-IdleState = Annotated[
-    str,
-    AfterValidator(_text(_STATE, "the name of an idle state such as C6")),
-    WithJsonSchema({"type": "string", "pattern": f"^{_STATE}$"}),
-]
+IdleState = Annotated[str, _text(_STATE, "the name of an idle state such as C6"), _exactly(_STATE)]
 DevicePattern = Annotated[
     str,
-    AfterValidator(
-        _text(r"/dev/(?!.*\.\.)[A-Za-z0-9_.:/*?\[\]!-]{1,120}", "a block device such as /dev/sda or /dev/nvme*n1")
-    ),
+    _text(r"/dev/(?!.*\.\.)[A-Za-z0-9_.:/*?\[\]!-]{1,120}", "a block device such as /dev/sda or /dev/nvme*n1"),
     WithJsonSchema({"type": "string", "pattern": "^/dev/"}),
 ]
 Weight = Annotated[int, Field(ge=1, le=1000)]
 CLASS_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}|system/default"
 ClassName = Annotated[
-    str,
-    AfterValidator(_text(CLASS_NAME, "a name of at most 63 letters, digits and . _ -")),
-    WithJsonSchema({"type": "string", "pattern": f"^({CLASS_NAME})$"}),
+    str, _text(CLASS_NAME, "a name of at most 63 letters, digits and . _ -"), _exactly(f"({CLASS_NAME})")
 ]

@@ -74,13 +74,12 @@ def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:
 
 def rdt_of(table: Table) -> Rdt | None:
     """Return the control groups of all classes; None if no class needs one."""
+    shares = [(name, each.rdt) for name, each in table.classes.items() if each.rdt]
     classes = [
-        RdtClass(name=name, allocations=_allocations(each.rdt), partition=each.rdt.partition or "")
-        for name, each in table.classes.items()
-        if each.rdt
+        RdtClass(name=name, allocations=_allocations(rdt), partition=rdt.partition or "") for name, rdt in shares
     ]
     partitions = [
-        RdtPartition(name=name, allocations=_allocations(shares)) for name, shares in table.rdt.partitions.items()
+        RdtPartition(name=name, allocations=_allocations(each)) for name, each in table.rdt.partitions.items()
     ]
     optional = tuple(name.upper() for name in table.rdt.optional)
     return Rdt(classes=tuple(classes), partitions=tuple(partitions), optional=optional) if classes else None
@@ -88,6 +87,4 @@ def rdt_of(table: Table) -> Rdt | None:
 
 def _allocations(options: RdtShares) -> tuple[RdtAllocation, ...]:
     given = {"L2": options.l2, "L3": options.l3, "MB": options.mb}
-    return tuple(
-        allocation for resource, shares in given.items() if shares for allocation in shares.allocations(resource)
-    )
+    return tuple(each for resource, shares in given.items() if shares for each in shares.allocations(resource))

@@ -20,8 +20,14 @@ class Key:
     """Whether pods may use it only where the policy file permits it."""
 
 
-_BOOL = "`true` or `false`"
 _ALL_POLICIES = ()
+_WITH_MEMORY = ("topology-aware", "balloons", "pools")
+_WITH_CARDS = ("topology-aware", "balloons", "static")
+
+
+def _switch(meaning: str, policies: tuple[str, ...] = ("topology-aware",), *, restricted: bool = False) -> Key:
+    return Key("`true` or `false`", meaning, policies, restricted)
+
 
 _DECIDES = {
     "cpu-class": "CPU time, and frequencies of its CPUs",
@@ -34,25 +40,19 @@ _DECIDES = {
 """Key of a class for one kind → what that class decides about."""
 
 KEYS: Mapping[str, Key] = {
-    "prefer-isolated-cpus": Key(
-        _BOOL,
-        "whether the container prefers isolated CPUs (isolcpus) as its exclusive CPUs",
-        ("topology-aware", "static"),
+    "prefer-isolated-cpus": _switch(
+        "whether the container prefers isolated CPUs (isolcpus) as its exclusive CPUs", ("topology-aware", "static")
     ),
-    "require-isolated-cpus": Key(
-        _BOOL, "whether criproxy refuses the container if too few isolated CPUs are free for it"
-    ),
+    "require-isolated-cpus": _switch("whether criproxy refuses the container if too few isolated CPUs are free for it"),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
         "which kind of exclusive CPUs the container prefers: the fastest, normal ones, efficiency cores, or any",
     ),
-    "prefer-shared-cpus": Key(
-        _BOOL,
+    "prefer-shared-cpus": _switch(
         "whether the container shares CPUs instead of getting exclusive ones; with `false`, a container that "
-        "requests 2500m gets two exclusive CPUs and shares CPUs for the rest",
+        "requests 2500m gets two exclusive CPUs and shares CPUs for the rest"
     ),
-    "prefer-reserved-cpus": Key(
-        _BOOL,
+    "prefer-reserved-cpus": _switch(
         "whether the container runs on the reserved CPUs; works only in namespaces that `annotations.allow` lists",
         restricted=True,
     ),
@@ -60,26 +60,22 @@ KEYS: Mapping[str, Key] = {
         "`system`, `package`, `die`, `numa` or `l3cache`",
         "the size of the part of the machine in which a Burstable container without a CPU limit runs",
     ),
-    "hide-hyperthreads": Key(
-        _BOOL,
+    "hide-hyperthreads": _switch(
         "whether the container runs on only one thread of each core; its other exclusive threads stay idle",
         ("topology-aware", "balloons"),
     ),
     "topologyhints": Key(
         "`true`, `false`, or a list of `mounts`, `devices`, `pod-resources`, `all`, `none`",
         "whether the container is placed close to its cards (on by default)",
-        ("topology-aware", "balloons", "static"),
+        _WITH_CARDS,
     ),
-    "strict.topologyhints": Key(
-        _BOOL,
-        "whether criproxy refuses the container if there is no room close to all of its cards",
-        ("topology-aware", "balloons", "static"),
+    "strict.topologyhints": _switch(
+        "whether criproxy refuses the container if there is no room close to all of its cards", _WITH_CARDS
     ),
-    "pick-resources-by-hints": Key(
-        _BOOL, "whether the container's exclusive CPUs are divided among its cards, so that some are close to each card"
+    "pick-resources-by-hints": _switch(
+        "whether the container's exclusive CPUs are divided among its cards, so that some are close to each card"
     ),
-    "cpu.preserve": Key(
-        _BOOL,
+    "cpu.preserve": _switch(
         "whether the container runs on all CPUs of the machine that are not exclusive, without being placed; "
         "works only in namespaces that `annotations.allow` lists",
         ("topology-aware", "balloons"),
@@ -88,19 +84,15 @@ KEYS: Mapping[str, Key] = {
     "memory-type": Key(
         "a list of `dram`, `pmem`, `hbm`, `device`; or `mixed`",
         "the kinds of memory that the container gets; each kind comes from the NUMA nodes closest to its CPUs",
-        ("topology-aware", "balloons", "pools"),
+        _WITH_MEMORY,
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
         "how long the container gets memory only from PMEM after it starts, so that pages that are used only during "
         "startup do not fill DRAM",
-        ("topology-aware", "balloons", "pools"),
+        _WITH_MEMORY,
     ),
-    "memory.preserve": Key(
-        _BOOL,
-        "whether criproxy leaves the memory nodes of the container unchanged",
-        ("topology-aware", "balloons", "pools"),
-    ),
+    "memory.preserve": _switch("whether criproxy leaves the memory nodes of the container unchanged", _WITH_MEMORY),
     "class": Key(
         "the name of a class",
         "the class of the container, in all respects in which the class sets something; works only in namespaces that "

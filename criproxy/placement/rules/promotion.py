@@ -68,11 +68,8 @@ def _last_attempt(node: Node, new: Container) -> Container | None:
     """Return the container of the same name and pod, in any sandbox, with the highest attempt below its own."""
     pod = node.pods.get(new.pod)
     sandboxes = {new.pod, *(key for key, other in node.pods.items() if pod and pod.uid and other.uid == pod.uid)}
-    earlier = (
-        other
-        for other in node.containers.values()
-        if other.pod in sandboxes and other.name == new.name and other.attempt < new.attempt
-    )
+    siblings = (other for other in node.containers.values() if other.pod in sandboxes and other.name == new.name)
+    earlier = (other for other in siblings if other.attempt < new.attempt)
     return max(earlier, key=lambda other: other.attempt, default=None)
 
 
@@ -154,11 +151,8 @@ def to_be_promoted(node: Node, why: Miss, keys: Iterable[str], unseen_since_s: f
     """
     missed = Missed(why=why, since_s=unseen_since_s, unseen=bool(unseen_since_s))
     known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
-    news = {
-        each.key: replace(each, missed=missed)
-        for each in known
-        if each.missed is None or (missed.unseen and each.state is ContainerState.CREATED)
-    }
+    late = (each for each in known if each.missed is None or (missed.unseen and each.state is ContainerState.CREATED))
+    news = {each.key: replace(each, missed=missed) for each in late}
     return node.replace(containers={**node.containers, **news}) if news else node
 
 

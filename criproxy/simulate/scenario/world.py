@@ -129,11 +129,9 @@ class World:
         placed: dict[str, Placed] = {}
         for name, key in self._keys.items():
             grant, pod = self._node.grants.get(key), self._node.containers[key].pod_name
-            placed[name] = (
-                Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool, pod)
-                if grant
-                else replace(everywhere, pod=pod)
-            )
+            placed[name] = replace(everywhere, pod=pod)
+            if grant:
+                placed[name] = Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool, pod)
         return Seen(self.topology, placed)
 
     def expect_pools(self, expected: ExpectedPools) -> None:
