@@ -56,30 +56,14 @@ def test_static_leaves_nothing_idle(reserved: CpuSet, topology: Topology, life: 
 @pytest.mark.parametrize(
     ("grant", "sentence"),
     [
-        pytest.param(
-            Grant(parse_cpuset("2-3"), MEMS, parse_cpuset("2-3")), "CPU 2 is exclusive to both", id="two-owners"
-        ),
-        pytest.param(
-            Grant(ALL, MEMS),
-            "new may run on CPU 2, exclusive to another container",
-            id="shares-an-owned-cpu",
-        ),
-        pytest.param(Grant(frozenset(), MEMS), "new has no CPU", id="no-cpu"),
-        pytest.param(Grant(ALL, MEMS, ALL), "no CPU is left for containers that share", id="empty-pool"),
-        pytest.param(Grant(parse_cpuset("8"), MEMS), "new has CPU 8, which pods may not use", id="foreign-cpu"),
-        pytest.param(
-            Grant(parse_cpuset("1"), frozenset({5})), "new has NUMA node 5, which pods may not use", id="foreign-node"
-        ),
-        pytest.param(
-            Grant(parse_cpuset("1"), MEMS, parse_cpuset("3")),
-            "new has exclusive CPU 3, on which it may not run",
-            id="owns-beyond",
-        ),
-        pytest.param(
-            Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")),
-            "new has exclusive use of reserved CPU 0",
-            id="owns-reserved",
-        ),
+        (Grant(parse_cpuset("2-3"), MEMS, parse_cpuset("2-3")), "CPU 2 is exclusive to both"),
+        (Grant(ALL, MEMS), "new may run on CPU 2, exclusive to another container"),
+        (Grant(frozenset(), MEMS), "new has no CPU"),
+        (Grant(ALL, MEMS, ALL), "no CPU is left for containers that share"),
+        (Grant(parse_cpuset("8"), MEMS), "new has CPU 8, which pods may not use"),
+        (Grant(parse_cpuset("1"), frozenset({5})), "new has NUMA node 5, which pods may not use"),
+        (Grant(parse_cpuset("1"), MEMS, parse_cpuset("3")), "new has exclusive CPU 3, on which it may not run"),
+        (Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")), "new has exclusive use of reserved CPU 0"),
     ],
 )
 def test_bad_layouts_are_noticed(grant: Grant, sentence: str) -> None:

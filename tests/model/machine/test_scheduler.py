@@ -8,59 +8,46 @@ from criproxy.model.machine.scheduler import Scheduler, misfit
 MACHINE = Scheduler()
 FIFO = Scheduling(policy="fifo", priority=10)
 DEADLINE = Scheduling(policy="deadline", runtime_us=10_000, deadline_us=20_000, period_us=20_000)
+NO_RUNTIME = (
+    "with cgroup v1, this kernel lets only those containers have real-time threads whose cgroup has cpu.rt_runtime_us,"
+    " and the parent cgroup of the pods has none"
+)
+FEWER_CPUS = "the kernel takes it only from threads that may run on all CPUs, and containers of this class have fewer"
 
 
 @pytest.mark.parametrize(
     ("scheduling", "machine", "every_cpu", "said"),
     [
-        pytest.param(Scheduling(policy="batch", nice=5), Scheduler(pods_runtime_us=0), False, "", id="batch"),
-        pytest.param(Scheduling(nice=-5, io_class="idle"), MACHINE, False, "", id="nice"),
-        pytest.param(FIFO, MACHINE, False, "", id="fifo"),
-        pytest.param(FIFO, Scheduler(pods_runtime_us=400_000), False, "", id="fifo-with-runtime"),
-        pytest.param(
-            Scheduling(policy="rr", priority=10),
-            Scheduler(pods_runtime_us=0),
-            False,
-            "policy rr: with cgroup v1, this kernel lets only those containers have real-time threads whose cgroup has"
-            " cpu.rt_runtime_us, and the parent cgroup of the pods has none",
-            id="no-runtime",
-        ),
-        pytest.param(
+        (Scheduling(policy="batch", nice=5), Scheduler(pods_runtime_us=0), False, ""),
+        (Scheduling(nice=-5, io_class="idle"), MACHINE, False, ""),
+        (FIFO, MACHINE, False, ""),
+        (FIFO, Scheduler(pods_runtime_us=400_000), False, ""),
+        (Scheduling(policy="rr", priority=10), Scheduler(pods_runtime_us=0), False, f"policy rr: {NO_RUNTIME}"),
+        (
             FIFO,
             Scheduler(runtime_us=0),
             False,
             "policy fifo: kernel.sched_rt_runtime_us is 0, so that real-time threads never run",
-            id="switched-off",
         ),
-        pytest.param(DEADLINE, MACHINE, True, "", id="deadline"),
-        pytest.param(
+        (DEADLINE, MACHINE, True, ""),
+        (
             DEADLINE,
             Scheduler(runtime_us=0),
             True,
             "policy deadline: kernel.sched_rt_runtime_us is 0, so that the kernel takes no deadline",
-            id="deadlines-switched-off",
         ),
-        pytest.param(
-            DEADLINE,
-            MACHINE,
-            False,
-            "policy deadline: the kernel takes it only from threads that may run on all CPUs, and containers of this"
-            " class have fewer",
-            id="deadline-in-a-cpuset",
-        ),
-        pytest.param(
+        (DEADLINE, MACHINE, False, f"policy deadline: {FEWER_CPUS}"),
+        (
             Scheduling(policy="deadline", runtime_us=30_000, deadline_us=20_000, period_us=20_000),
             MACHINE,
             True,
             "policy deadline needs 2 us <= runtime <= deadline <= period: 30000 us, 20000 us and 20000 us are not",
-            id="more-than-its-deadline",
         ),
-        pytest.param(
+        (
             Scheduling(policy="deadline", runtime_us=10, period_us=50),
             MACHINE,
             True,
             "policy deadline: this kernel takes periods from 100 to 4194304 us, not 50 us",
-            id="too-short-a-period",
         ),
     ],
 )

@@ -220,40 +220,28 @@ def test_what_cannot_be_understood(name: str, value: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "name", "tuning"),
+    ("name", "tuning"),
     [
-        pytest.param(
-            {"cpu-c-states.crio.io": "disable"}, "+cpu-c-states=disable", CpuTuning(max_latency_us=0), id="none"
-        ),
-        pytest.param(
-            {"cpu-c-states.crio.io": "enable"},
-            "+cpu-c-states=enable",
-            CpuTuning(max_latency_us=ALL_STATES_US),
-            id="all",
-        ),
-        pytest.param(
-            {"cpu-c-states.crio.io": "max_latency:10", "cpu-freq-governor.crio.io": "powersave"},
+        ("+cpu-c-states=disable", CpuTuning(max_latency_us=0)),
+        ("+cpu-c-states=enable", CpuTuning(max_latency_us=ALL_STATES_US)),
+        (
             "+cpu-c-states=max_latency:10+cpu-freq-governor=powersave",
             CpuTuning(max_latency_us=10, governor="powersave"),
-            id="two",
         ),
-        pytest.param(
-            {"cpu-freq-governor.crio.io": "performance", "cpu-class.criproxy.io": "fast"},
-            "fast+cpu-freq-governor=performance",
-            CpuTuning(min_frequency="base", governor="performance"),
-            id="beside-a-class",
-        ),
-        pytest.param({"cpu-quota.crio.io": "disable"}, "+cpu-quota=disable", None, id="quota"),
+        ("fast+cpu-freq-governor=performance", CpuTuning(min_frequency="base", governor="performance")),
+        ("+cpu-quota=disable", None),
     ],
 )
-def test_settings_of_cri_o(annotations: dict[str, str], name: str, tuning: CpuTuning | None) -> None:
+def test_settings_of_cri_o(name: str, tuning: CpuTuning | None) -> None:
     """They make an anonymous class, whose name says everything about it."""
-    controls, _ = asked(CLASSES, annotations)
+    beside, *settings = name.split("+")
+    annotations = {f"{key}.crio.io": value for key, _, value in (each.partition("=") for each in settings)}
+    controls, _ = asked(CLASSES, annotations | ({"cpu-class.criproxy.io": beside} if beside else {}))
 
     assert controls.class_of("cpu") == name
     assert rules(CLASSES).desired_parts().tuning(name) == tuning
-    assert lifts_quota(controls) is ("cpu-quota.crio.io" in annotations)
-    assert dict(controls.values) == ({"cpu.weight": "7"} if name.startswith("fast") else {})
+    assert lifts_quota(controls) is ("cpu-quota" in name)
+    assert dict(controls.values) == ({"cpu.weight": "7"} if beside else {})
 
 
 def test_interrupts_of_cri_o() -> None:

@@ -5,6 +5,11 @@ import pytest
 from criproxy.config.validation_errors import dotted
 from tests.placement.classes.policy import ALLOW, options, said
 
+WITHOUT_CLASS = """
+schedulingClasses: [{name: a, policy: rr, priority: 5, colour: red}]
+balloonTypes: [{name: b, namespaces: ["*"], schedulingClass: c}]
+"""
+
 
 def one(parts: str) -> list[str]:
     """What is said of a class with these parts."""
@@ -14,183 +19,127 @@ def one(parts: str) -> list[str]:
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        pytest.param("", "classes.a: the class 'a' sets nothing: give cpu, memory, blockIO, rdt, schedul", id="empty"),
-        pytest.param("cpu: {}", "cpu: sets nothing: give an option, or leave it out", id="empty-part"),
-        pytest.param("irq: {}", "irq: sets nothing", id="no-interrupts"),
-        pytest.param("irq: {claim: []}", "irq: sets nothing", id="no-claim"),
-        pytest.param("blockIO: {devices: []}", "blockIO: sets nothing", id="no-devices"),
-        pytest.param("cpu:", "cpu: has no value: give one, or leave the line out", id="part-without-value"),
-        pytest.param("cpu: {idle: true, weight: }", "cpu.weight: has no value: give one", id="no-value"),
-        pytest.param("for: , irq: away", "for: has no value: give one", id="for-nobody"),
-        pytest.param(
+        ("", "classes.a: the class 'a' sets nothing: give cpu, memory, blockIO, rdt, schedul"),
+        ("cpu: {}", "cpu: sets nothing: give an option, or leave it out"),
+        ("irq: {}", "irq: sets nothing"),
+        ("irq: {claim: []}", "irq: sets nothing"),
+        ("blockIO: {devices: []}", "blockIO: sets nothing"),
+        ("cpu:", "cpu: has no value: give one, or leave the line out"),
+        ("cpu: {idle: true, weight: }", "cpu.weight: has no value: give one"),
+        ("for: , irq: away", "for: has no value: give one"),
+        (
             "cpu: {energyPerformancePreference: -1}",
             "cpu.energyPerformancePreference: must be a name such as balance_power, or a number",
-            id="negative-preference",
         ),
-        pytest.param(
+        (
             "memory: {high: 90}",
             "memory.high: 90 is a number of bytes, and less than a page of memory: a percentage needs its %",
-            id="percentage-without-sign",
         ),
-        pytest.param(
-            "rdt: {mb: 5000000000MBps}", "rdt.mb: 5000000000MBps must be above 0, and at most 100% or 4294", id="mbps"
-        ),
-        pytest.param(
+        ("rdt: {mb: 5000000000MBps}", "rdt.mb: 5000000000MBps must be above 0, and at most 100% or 4294"),
+        (
             "weight: 5",
             "unknown option 'classes.a.weight'; did you mean 'classes.a.cpu.weight' or 'classes.a.blockIO.weight'?",
-            id="above-its-part",
         ),
-        pytest.param(
-            "cpu: {nice: 5}",
-            "unknown option 'classes.a.cpu.nice'; did you mean 'classes.a.scheduling.nice'?",
-            id="in-another-part",
-        ),
-        pytest.param(
-            "cpu: {idleCPUClass: a}",
-            "unknown option 'classes.a.cpu.idleCPUClass'; did you mean 'idleCPUClass'?",
-            id="below-its-place",
-        ),
-        pytest.param("cpu: {weight: 0}", "cpu.weight: must be greater than or equal to 1, not 0", id="weight-0"),
-        pytest.param("cpu: {weight: 10001}", "cpu.weight: must be less than or equal to 10000", id="weight"),
-        pytest.param(
-            "cpu: {wieght: 1}", "unknown option 'classes.a.cpu.wieght'; did you mean 'weight'?", id="misspelt"
-        ),
-        pytest.param("cpu: {idle: true, weight: 7}", "cpu.weight: has no effect with idle", id="idle-weight"),
-        pytest.param("cpu: {uclampMin: 101}", "cpu.uclampMin: must be a percentage from 0 to 100", id="clamp"),
-        pytest.param("cpu: {uclampMin: -1}", "cpu.uclampMin: must be a percentage from", id="negative-clamp"),
-        pytest.param(
-            "cpu: {uclampMin: 80, uclampMax: 20%}", "cpu.uclampMin: is 80, more than uclampMax (20%)", id="clamps"
-        ),
-        pytest.param("cpu: {burst: 101%}", "cpu.burst: must be a percentage from 0 to 100", id="burst"),
-        pytest.param(
-            "cpu: {burst: never}", "cpu.burst: must be a percentage from 0 to 100, such as 20, or idle", id="burst-word"
-        ),
-        pytest.param("cpu: {uclampMin: idle}", "cpu.uclampMin: must be a percentage", id="clamp-word"),
-        pytest.param("cpu: {minFreq: 0}", "cpu.minFreq: must be a frequency such as 2GHz", id="no-frequency"),
-        pytest.param("cpu: {minFreq: 2THz}", "cpu.minFreq: must be a frequency such as 2GHz", id="unit"),
-        pytest.param("cpu: {minFreq: 900GHz}", "cpu.minFreq: must be a frequency", id="huge-frequency"),
-        pytest.param("cpu: {uncoreMinFreq: turbo}", "cpu.uncoreMinFreq: must be a freq", id="uncore-has-no-turbo"),
-        pytest.param(
-            "cpu: {minFreq: 2GHz, maxFreq: 1800MHz}",
-            "cpu.minFreq: is 2000000 kHz, more than maxFreq (1800000 kHz)",
-            id="frequencies",
-        ),
-        pytest.param(
-            "cpu: {minFreq: turbo, maxFreq: base}",
-            "cpu.minFreq: is turbo, more than maxFreq (base)",
-            id="frequency-words",
-        ),
-        pytest.param(
-            "cpu: {uncoreMinFreq: 2GHz, uncoreMaxFreq: 1GHz}", "cpu.uncoreMinFreq: is 2000000 kHz", id="uncore"
-        ),
-        pytest.param(
+        ("cpu: {nice: 5}", "unknown option 'classes.a.cpu.nice'; did you mean 'classes.a.scheduling.nice'?"),
+        ("cpu: {idleCPUClass: a}", "unknown option 'classes.a.cpu.idleCPUClass'; did you mean 'idleCPUClass'?"),
+        ("cpu: {weight: 0}", "cpu.weight: must be greater than or equal to 1, not 0"),
+        ("cpu: {weight: 10001}", "cpu.weight: must be less than or equal to 10000"),
+        ("cpu: {wieght: 1}", "unknown option 'classes.a.cpu.wieght'; did you mean 'weight'?"),
+        ("cpu: {idle: true, weight: 7}", "cpu.weight: has no effect with idle"),
+        ("cpu: {uclampMin: 101}", "cpu.uclampMin: must be a percentage from 0 to 100"),
+        ("cpu: {uclampMin: -1}", "cpu.uclampMin: must be a percentage from"),
+        ("cpu: {uclampMin: 80, uclampMax: 20%}", "cpu.uclampMin: is 80, more than uclampMax (20%)"),
+        ("cpu: {burst: 101%}", "cpu.burst: must be a percentage from 0 to 100"),
+        ("cpu: {burst: never}", "cpu.burst: must be a percentage from 0 to 100, such as 20, or idle"),
+        ("cpu: {uclampMin: idle}", "cpu.uclampMin: must be a percentage"),
+        ("cpu: {minFreq: 0}", "cpu.minFreq: must be a frequency such as 2GHz"),
+        ("cpu: {minFreq: 2THz}", "cpu.minFreq: must be a frequency such as 2GHz"),
+        ("cpu: {minFreq: 900GHz}", "cpu.minFreq: must be a frequency"),
+        ("cpu: {uncoreMinFreq: turbo}", "cpu.uncoreMinFreq: must be a freq"),
+        ("cpu: {minFreq: 2GHz, maxFreq: 1800MHz}", "cpu.minFreq: is 2000000 kHz, more than maxFreq (1800000 kHz)"),
+        ("cpu: {minFreq: turbo, maxFreq: base}", "cpu.minFreq: is turbo, more than maxFreq (base)"),
+        ("cpu: {uncoreMinFreq: 2GHz, uncoreMaxFreq: 1GHz}", "cpu.uncoreMinFreq: is 2000000 kHz"),
+        (
             "cpu: {governor: performance, energyPerformancePreference: power}",
             "cpu.energyPerformancePreference: power does not fit the governor performance",
-            id="preference",
         ),
-        pytest.param(
+        (
             "cpu: {energyPerformancePreference: 256}",
             "cpu.energyPerformancePreference: must be a name such as balance_power, or a number",
-            id="preference-number",
         ),
-        pytest.param("cpu: {governor: a/b}", "cpu.governor: must be a word", id="governor-path"),
-        pytest.param('cpu: {disabledCStates: ["../C6"]}', "cpu.disabledCStates[0]: must be the name", id="state"),
-        pytest.param("memory: {high: 0}", "memory.high: must be above 0", id="no-memory"),
-        pytest.param("memory: {high: 0%}", "memory.high: must be above 0", id="no-part-of-memory"),
-        pytest.param(
-            "memory: {high: 101%}", "memory.high: 101% is more than the memory limit: give at most 100%", id="high"
-        ),
-        pytest.param("memory: {min: 101%}", "memory.min: 101% is more than the request", id="min"),
-        pytest.param("memory: {high: -1}", "memory.high: must be a size such as 100Mi, or", id="negative"),
-        pytest.param("memory: {high: 9999999P}", "memory.high: must be a size", id="huge"),
-        pytest.param("memory: {high: 1X}", "memory.high: must be a size such as 100Mi", id="memory-unit"),
-        pytest.param("memory: {high: 1Gi, low: 2Gi}", "memory.low: is 2Gi, more than high (1Gi)", id="low-above-high"),
-        pytest.param("memory: {swapMax: true}", "memory.swapMax: must be a size", id="swap-is-no-switch"),
-        pytest.param("blockIO: {weight: 1001}", "blockIO.weight: must be less than or equal to 1000", id="io"),
-        pytest.param(
-            "blockIO: {devices: [{paths: [], readBps: 1}]}", "blockIO.devices[0].paths: names no device", id="no-device"
-        ),
-        pytest.param("blockIO: {devices: [{paths: [/dev/sda]}]}", "blockIO.devices[0]: limits nothing", id="no-limit"),
-        pytest.param(
+        ("cpu: {governor: a/b}", "cpu.governor: must be a word"),
+        ('cpu: {disabledCStates: ["../C6"]}', "cpu.disabledCStates[0]: must be the name"),
+        ("memory: {high: 0}", "memory.high: must be above 0"),
+        ("memory: {high: 0%}", "memory.high: must be above 0"),
+        ("memory: {high: 101%}", "memory.high: 101% is more than the memory limit: give at most 100%"),
+        ("memory: {min: 101%}", "memory.min: 101% is more than the request"),
+        ("memory: {high: -1}", "memory.high: must be a size such as 100Mi, or"),
+        ("memory: {high: 9999999P}", "memory.high: must be a size"),
+        ("memory: {high: 1X}", "memory.high: must be a size such as 100Mi"),
+        ("memory: {high: 1Gi, low: 2Gi}", "memory.low: is 2Gi, more than high (1Gi)"),
+        ("memory: {swapMax: true}", "memory.swapMax: must be a size"),
+        ("blockIO: {weight: 1001}", "blockIO.weight: must be less than or equal to 1000"),
+        ("blockIO: {devices: [{paths: [], readBps: 1}]}", "blockIO.devices[0].paths: names no device"),
+        ("blockIO: {devices: [{paths: [/dev/sda]}]}", "blockIO.devices[0]: limits nothing"),
+        (
             "blockIO: {devices: [{paths: [/etc/passwd], readBps: 1}]}",
             "blockIO.devices[0].paths[0]: must be a block device such as /dev/sda",
-            id="no-block-device",
         ),
-        pytest.param(
+        (
             "blockIO: {devices: [{paths: [/dev/../etc/x], readBps: 1}]}",
             "blockIO.devices[0].paths[0]: must be a block device",
-            id="up",
         ),
-        pytest.param(
+        (
             "blockIO: {devices: [{paths: [/dev/sda], readBps: 0}]}",
             "blockIO.devices[0].readBps: must be a number above 0",
-            id="rate-0",
         ),
-        pytest.param("rdt: {l3: 0%}", "rdt.l3: 0% must be a percentage from 1 to 100", id="no-cache"),
-        pytest.param("rdt: {l3: 101%}", "rdt.l3: 101% must be a percentage from 1 to 100", id="cache"),
-        pytest.param("rdt: {l3: 60-50%}", "rdt.l3: 60-50% must be", id="range"),
-        pytest.param('rdt: {l3: "0xf0f"}', "rdt.l3: 0xf0f has a gap", id="gap"),
-        pytest.param('rdt: {l3: "0x0"}', "rdt.l3: 0x0 names no bit", id="no-bit"),
-        pytest.param("rdt: {l3: {0-x: 50%}}", "rdt.l3: must have all, or ids of caches", id="ids"),
-        pytest.param("rdt: {l3: {all: {code: 50%}}}", "rdt.l3: needs both code and data", id="code-alone"),
-        pytest.param("rdt: {mb: 50%x}", "rdt.mb: must be a share of memory bandwidth", id="bandwidth"),
-        pytest.param("rdt: {mb: [50%, 60%]}", "rdt.mb: has two shares of the same unit", id="two-of-a-unit"),
-        pytest.param("rdt: {mb: []}", "rdt.mb: must be a share of memory bandwidth", id="no-share"),
-        pytest.param(
-            "rdt: {partition: x}",
-            "rdt.partition: there is no partition 'x'; those in rdt.partitions are: none",
-            id="partition",
-        ),
-        pytest.param("scheduling: {policy: fifo}", "scheduling.policy: fifo needs a priority from 1", id="prio"),
-        pytest.param(
-            "scheduling: {policy: fifo, priority: 100}", "scheduling.priority: must be less than", id="prio-100"
-        ),
-        pytest.param(
+        ("rdt: {l3: 0%}", "rdt.l3: 0% must be a percentage from 1 to 100"),
+        ("rdt: {l3: 101%}", "rdt.l3: 101% must be a percentage from 1 to 100"),
+        ("rdt: {l3: 60-50%}", "rdt.l3: 60-50% must be"),
+        ('rdt: {l3: "0xf0f"}', "rdt.l3: 0xf0f has a gap"),
+        ('rdt: {l3: "0x0"}', "rdt.l3: 0x0 names no bit"),
+        ("rdt: {l3: {0-x: 50%}}", "rdt.l3: must have all, or ids of caches"),
+        ("rdt: {l3: {all: {code: 50%}}}", "rdt.l3: needs both code and data"),
+        ("rdt: {mb: 50%x}", "rdt.mb: must be a share of memory bandwidth"),
+        ("rdt: {mb: [50%, 60%]}", "rdt.mb: has two shares of the same unit"),
+        ("rdt: {mb: []}", "rdt.mb: must be a share of memory bandwidth"),
+        ("rdt: {partition: x}", "rdt.partition: there is no partition 'x'; those in rdt.partitions are: none"),
+        ("scheduling: {policy: fifo}", "scheduling.policy: fifo needs a priority from 1"),
+        ("scheduling: {policy: fifo, priority: 100}", "scheduling.priority: must be less than"),
+        (
             "scheduling: {policy: batch, priority: 1}",
             "scheduling.priority: has an effect only with the policies fifo and rr",
-            id="priority-without-fifo",
         ),
-        pytest.param(
+        (
             "scheduling: {policy: rr, priority: 1, nice: 1}",
             "scheduling.nice: has no effect with the policy rr, only with other and batch",
-            id="nice",
         ),
-        pytest.param("scheduling: {nice: -21}", "scheduling.nice: must be greater than", id="nice-21"),
-        pytest.param("scheduling: {policy: iso}", "scheduling.policy: must be 'other', 'batch'", id="policy"),
-        pytest.param("scheduling: {policy: deadline}", "scheduling.policy: deadline needs the option", id="dl"),
-        pytest.param(
+        ("scheduling: {nice: -21}", "scheduling.nice: must be greater than"),
+        ("scheduling: {policy: iso}", "scheduling.policy: must be 'other', 'batch'"),
+        ("scheduling: {policy: deadline}", "scheduling.policy: deadline needs the option"),
+        (
             "scheduling: {policy: deadline, runtime: 2ms, deadline: 1ms}",
             "scheduling.runtime: 2000us, deadline 1000us and period 1000us: must be 2us ≤ runtime",
-            id="deadline-first",
         ),
-        pytest.param(
+        (
             "scheduling: {policy: deadline, runtime: 1ms, deadline: 3ms, period: 2ms}",
             "scheduling.runtime: 1000us, deadline 3000us and period 2000us: must be 2us ≤ runtime",
-            id="deadline-after-the-period",
         ),
-        pytest.param("scheduling: {runtime: 1000}", "scheduling.runtime: must be a time of at", id="no-unit"),
-        pytest.param(
+        ("scheduling: {runtime: 1000}", "scheduling.runtime: must be a time of at"),
+        (
             "scheduling: {policy: other, runtime: 1ms}",
             "scheduling.runtime: has an effect only with the policy deadline",
-            id="runtime-alone",
         ),
-        pytest.param(
+        (
             "scheduling: {policy: batch, flags: [reclaim]}",
             "scheduling.flags: reclaim has an effect only with the policy deadline",
-            id="flag",
         ),
-        pytest.param(
-            "scheduling: {ioPriority: 3}", "scheduling.ioPriority: needs the ioClass rt or be", id="io-priority"
-        ),
-        pytest.param("scheduling: {ioClass: be, ioPriority: 8}", "scheduling.ioPriority: must be less than", id="io-8"),
-        pytest.param("irq: home", "irq: must be 'away' or 'sink', not 'home'", id="irq"),
-        pytest.param("for: {qos: [Gold]}, irq: away", "for.qos[0]: must be 'Guaranteed', 'Burstable'", id="qos"),
-        pytest.param("for: {namespaces: [A_b]}, irq: away", "for.namespaces[0]: must be a namespace", id="namespace"),
-        pytest.param(
-            "for: {pools: [x]}, irq: away",
-            "for.pools[0]: has no effect: this policy has no pools with names",
-            id="pool",
-        ),
+        ("scheduling: {ioPriority: 3}", "scheduling.ioPriority: needs the ioClass rt or be"),
+        ("scheduling: {ioClass: be, ioPriority: 8}", "scheduling.ioPriority: must be less than"),
+        ("irq: home", "irq: must be 'away' or 'sink', not 'home'"),
+        ("for: {qos: [Gold]}, irq: away", "for.qos[0]: must be 'Guaranteed', 'Burstable'"),
+        ("for: {namespaces: [A_b]}, irq: away", "for.namespaces[0]: must be a namespace"),
+        ("for: {pools: [x]}, irq: away", "for.pools[0]: has no effect: this policy has no pools with names"),
     ],
 )
 def test_a_class_with_a_mistake(parts: str, expected: str) -> None:
@@ -211,27 +160,23 @@ def test_names_of_classes(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(
+        (
             "rdt: {partitions: {a: {l3: 60%}, b: {l3: 50%}}}\n",
             "rdt.partitions.b.l3: together with the partitions before it, it takes 110 % of l3",
-            id="more-than-all",
         ),
-        pytest.param(
+        (
             'rdt: {partitions: {a: {l3: {all: 20%, "1": 60%}}, b: {l3: {"1": 50%}}}}\n',
             "rdt.partitions.b.l3: together with the partitions before it, it takes 110 % of l3 of cache 1",
-            id="of-one-cache",
         ),
-        pytest.param("rdt: {partitions: {a: {}}}\n", "rdt.partitions.a: sets nothing: give l2, l3 or mb", id="empty"),
-        pytest.param("rdt: {optional: [l4]}\n", "rdt.optional[0]: must be 'l2', 'l3' or 'mb', not 'l4'", id="optional"),
-        pytest.param(
+        ("rdt: {partitions: {a: {}}}\n", "rdt.partitions.a: sets nothing: give l2, l3 or mb"),
+        ("rdt: {optional: [l4]}\n", "rdt.optional[0]: must be 'l2', 'l3' or 'mb', not 'l4'"),
+        (
             "idleCPUClass: slow\nclasses: {fast: {cpu: {minFreq: base}}}\n",
             "idleCPUClass: there is no class 'slow' with cpu; classes with cpu are: fast",
-            id="role",
         ),
-        pytest.param(
+        (
             "classes: {info: {rdt: {l3: 50%}}}\n",
             "classes.info.rdt: a class with rdt cannot be called info: resctrl has a file of this name",
-            id="name-in-resctrl",
         ),
     ],
 )
@@ -245,50 +190,33 @@ def test_mistakes_beside_the_classes(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(
-            "cpuClasses: {a: {minFreq: fast}}\n", "cpuClasses.a.minFreq: must be a frequency such as 2GHz", id="value"
-        ),
-        pytest.param(
+        ("cpuClasses: {a: {minFreq: fast}}\n", "cpuClasses.a.minFreq: must be a frequency such as 2GHz"),
+        (
             "cpuClasses: [{name: a, minFreq: 2000000}, {name: a, maxFreq: 1}]\n",
             "cpuClasses[1]: the class 'a' has cpu already: give each a name of its own",
-            id="twice",
         ),
-        pytest.param("cpuClasses: [{minFreq: 2000000}]\n", "cpuClasses[0]: needs a name", id="no-name"),
-        pytest.param(
+        ("cpuClasses: [{minFreq: 2000000}]\n", "cpuClasses[0]: needs a name"),
+        (
             "schedulingClasses: [{name: a, policy: rr, priority: 100}]\n",
             "schedulingClasses[0].priority: must be less than or equal to 99",
-            id="priority-of-a-peer",
         ),
-        pytest.param(
+        (
             "classes: {a: {cpu: {weight: 1}}}\ncpuClasses: {a: {minFreq: base}}\n",
             "cpuClasses.a: the class 'a' has cpu already",
-            id="in-classes-too",
         ),
-        pytest.param(
-            "schedulingClasses: [{name: a, policy: fifo}]\n",
-            "schedulingClasses[0].policy: fifo needs a priority",
-            id="contradiction",
-        ),
-        pytest.param(
-            "schedulingClasses: [{name: a, policy: rr, priority: 5, colour: red}]\n"
-            'balloonTypes: [{name: b, namespaces: ["*"], schedulingClass: c}]\n',
+        ("schedulingClasses: [{name: a, policy: fifo}]\n", "schedulingClasses[0].policy: fifo needs a priority"),
+        (
+            WITHOUT_CLASS,
             "balloonTypes[0].schedulingClass: there is no class 'c' with scheduling; classes with scheduling are: a",
-            id="unknown-class",
         ),
-        pytest.param(
+        (
             'balloonTypes: [{name: b, namespaces: ["*"], irqMode: home}]\n',
             "balloonTypes[0].irqMode: must be isolate or sink, not 'home'",
-            id="irq-mode",
         ),
-        pytest.param(
-            'balloonTypes: [{name: b, namespaces: ["*"], irqClaim: [{a: b}]}]\n',
-            "balloonTypes[0].irqClaim: ",
-            id="irq-claim",
-        ),
-        pytest.param(
+        ('balloonTypes: [{name: b, namespaces: ["*"], irqClaim: [{a: b}]}]\n', "balloonTypes[0].irqClaim: "),
+        (
             "classes: {a: {for: {pools: [bogus]}, irq: away}}\nballoonTypes: [{name: b, namespaces: [b]}]\n",
             "classes.a.for.pools[0]: there is no 'bogus'; there are: b, default, reserved",
-            id="unknown-balloon-type",
         ),
     ],
 )
@@ -327,28 +255,24 @@ def test_no_such_qos_class() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("rdt: {partitions: {a: {l3: 5%}}}", ["rdt has no effect: no class has rdt"], id="rdt-alone"),
-        pytest.param(
+        ("rdt: {partitions: {a: {l3: 5%}}}", ["rdt has no effect: no class has rdt"]),
+        (
             "classes: {a: {irq: away}, b: {for: {}, irq: away}, system/default: {rdt: {l3: 50%}}}",
             [f"classes.{name} has no effect: no option gives it to a container, and " for name in "ab"],
-            id="for-nobody",
         ),
-        pytest.param("annotations: {allow: {x: [irq-class]}}\nclasses: {a: {irq: away}}", [], id="by-annotation"),
-        pytest.param(
+        ("annotations: {allow: {x: [irq-class]}}\nclasses: {a: {irq: away}}", []),
+        (
             "annotations: {allow: {x: [cpu-class]}}\nclasses: {a: {irq: away}}",
             ["classes.a has no effect: no option gives it"],
-            id="by-no-annotation-of-its-kind",
         ),
-        pytest.param("idleCPUClass: a\nclasses: {a: {cpu: {maxFreq: min}}}", [], id="of-idle-cpus"),
-        pytest.param(
+        ("idleCPUClass: a\nclasses: {a: {cpu: {maxFreq: min}}}", []),
+        (
             "idleCPUClass: a\nclasses: {a: {cpu: {weight: 5}}}",
             ["idleCPUClass has no effect: the class 'a' sets neither frequencies nor idle states"],
-            id="of-cpus-without-frequencies",
         ),
-        pytest.param(
+        (
             "classes: {a: {for: {qos: [Burstable]}, irq: sink},b: {for: {qos: [Burstable]}, rdt: {l3: 9%}, irq: sink}}",
             ["classes.b.for has no effect on the irq of the QoS class Burstable: the class 'a' comes first"],
-            id="behind-another",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from criproxy.model.controls import DEFAULTS, CpuTuning
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Bandwidth, Cache, Resctrl
 from criproxy.model.machine.scheduler import Scheduler
+from tests.model.machine.test_scheduler import FEWER_CPUS, NO_RUNTIME
 from tests.placement.classes.policy import contents, rules, said
 from tests.placement.policies.shapes import n4c16
 
@@ -29,10 +30,7 @@ OLD_V1 = Controllable(unified=False, throttles=False, weights=False)
 OLD_FILES = frozenset(DEFAULTS) - {"memory.swap.max", "cpu.idle", "cpu.max.burst"}
 NO_RESCTRL = Controllable(no_resctrl="resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl")
 NO_CPUFREQ = "Linux does not control the frequencies of this machine's CPUs (there is no cpufreq)"
-NO_DEADLINE = (
-    "policy deadline: the kernel takes it only from threads that may run on all CPUs, "
-    "and containers of this class have fewer"
-)
+OTHER_PREFERENCES = "there is no preference 'balance_power'; this machine has: performance, power, and 0 to 255"
 ALL = """cpu: {weight: 5, uclampMin: 5, burst: 10%, minFreq: 1GHz, maxFreq: turbo, governor: powersave,
       energyPerformancePreference: power, uncoreMaxFreq: 2GHz, disabledCStates: [C6]}
     memory: {high: 90%, swapMax: 0}
@@ -68,98 +66,61 @@ def test_cgroup_v1() -> None:
 @pytest.mark.parametrize(
     ("parts", "machine", "expected"),
     [
-        pytest.param(
-            "cpu: {idle: true}",
-            BARE,
-            "cpu.idle: the kernel of this machine has no cpu.idle for containers",
-            id="old-kernel",
-        ),
-        pytest.param(
-            "cpu: {burst: 10%}",
-            OLD_V1,
-            "cpu.burst: the kernel of this machine has no cpu.cfs_burst_us for containers",
-            id="burst-with-v1",
-        ),
-        pytest.param(
+        ("cpu: {idle: true}", BARE, "cpu.idle: the kernel of this machine has no cpu.idle for containers"),
+        ("cpu: {burst: 10%}", OLD_V1, "cpu.burst: the kernel of this machine has no cpu.cfs_burst_us for containers"),
+        (
             "memory: {swapMax: 0}",
             BARE,
             "memory.swapMax: the kernel of this machine does not count swap space (no memory.swap.max)",
-            id="swap",
         ),
-        pytest.param("cpu: {minFreq: 1GHz}", BARE, f"cpu.minFreq: {NO_CPUFREQ}", id="cpufreq"),
-        pytest.param(
+        ("cpu: {minFreq: 1GHz}", BARE, f"cpu.minFreq: {NO_CPUFREQ}"),
+        (
             "cpu: {governor: ondemand}",
             FULL,
             "cpu.governor: there is no governor 'ondemand'; this machine has: performance, powersave",
-            id="governor",
         ),
-        pytest.param(
+        (
             "cpu: {energyPerformancePreference: balance_power}",
             FULL,
-            "cpu.energyPerformancePreference: there is no preference 'balance_power'; this machine has: "
-            "performance, power, and 0 to 255",
-            id="preference",
+            f"cpu.energyPerformancePreference: {OTHER_PREFERENCES}",
         ),
-        pytest.param(
+        (
             "cpu: {energyPerformancePreference: 3}",
             Controllable(governors=("performance",)),
             "cpu.energyPerformancePreference: the CPUs of this machine have no energy performance preference",
-            id="no-preference",
         ),
-        pytest.param(
-            "cpu: {maxFreq: 5GHz}",
-            FULL,
-            "cpu.maxFreq: 5000000 kHz is not possible: the CPUs have 800000 to 3000000 kHz",
-            id="frequency",
-        ),
-        pytest.param(
+        ("cpu: {maxFreq: 5GHz}", FULL, "cpu.maxFreq: 5000000 kHz is not possible: the CPUs have 800000 to 3000000 kHz"),
+        (
             "cpu: {uncoreMinFreq: 1GHz}",
             BARE,
             "cpu.uncoreMinFreq: this machine has no uncore frequencies (no driver intel_uncore_frequency)",
-            id="uncore",
         ),
-        pytest.param(
+        (
             "cpu: {disabledCStates: [C1, C8]}",
             FULL,
             "cpu.disabledCStates[1]: the CPUs have no idle state 'C8'; those of this machine are: POLL, C1, C6",
-            id="idle-state",
         ),
-        pytest.param(
+        (
             "blockIO: {weight: 10}",
             BARE,
             "blockIO.weight: needs the scheduler bfq for block devices, which this kernel does not have (modprobe bfq)",
-            id="bfq",
         ),
-        pytest.param(
+        (
             "blockIO: {devices: [{paths: [/dev/sda], readBps: 1}]}",
             OLD_V1,
             "blockIO.devices[0]: the kernel of this machine cannot limit block devices for containers",
-            id="throttle",
         ),
-        pytest.param(
-            "rdt: {l3: 50%}",
-            NO_RESCTRL,
-            "rdt: resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl",
-            id="resctrl",
-        ),
-        pytest.param(
-            "rdt: {l2: 50%}",
-            FULL,
-            "rdt: RDT class a: resctrl of this machine cannot divide L2; `optional` takes that",
-            id="l2",
-        ),
-        pytest.param(
+        ("rdt: {l3: 50%}", NO_RESCTRL, "rdt: resctrl is not mounted: mount -t resctrl resctrl /sys/fs/resctrl"),
+        ("rdt: {l2: 50%}", FULL, "rdt: RDT class a: resctrl of this machine cannot divide L2; `optional` takes that"),
+        (
             "scheduling: {policy: fifo, priority: 1}",
             Controllable(scheduler=Scheduler(pods_runtime_us=0)),
-            "scheduling: policy fifo: with cgroup v1, this kernel lets only those containers have real-time "
-            "threads whose cgroup has cpu.rt_runtime_us, and the parent cgroup of the pods has none",
-            id="real-time",
+            f"scheduling: policy fifo: {NO_RUNTIME}",
         ),
-        pytest.param(
+        (
             "scheduling: {policy: deadline, runtime: 1ms, deadline: 2ms}",
             FULL,
-            f"scheduling: {NO_DEADLINE}",
-            id="deadline",
+            f"scheduling: policy deadline: {FEWER_CPUS}",
         ),
     ],
 )
@@ -222,6 +183,6 @@ def test_the_options_of_peers_on_a_machine_without_frequencies() -> None:
     assert found.settings is not None
     assert [f"{dotted(path)}: {text}" for path, text in found.settings.options.notes()][-3:-1] == [
         f"cpuClasses[1].maxFreq: has no effect: {NO_CPUFREQ}",
-        f"schedulingClasses[0]: has no effect: {NO_DEADLINE}",
+        f"schedulingClasses[0]: has no effect: policy deadline: {FEWER_CPUS}",
     ]
     assert rules(PEERS, BARE).desired_parts().tunings == {}

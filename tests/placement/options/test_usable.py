@@ -68,50 +68,31 @@ def test_what_is_reserved(available: str | None, reserved: object, cpus: str) ->
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        pytest.param(
+        (
             options("cpuset:4-7,8-13", "cpuset:3,7,11,15"),
             "reservedResources.cpu: CPUs 3,15 are not among the available ones, 4-13",
-            id="reserved-beyond",
         ),
-        pytest.param(
-            options("cpuset:4-7,8-13", "11"),
-            "reservedResources.cpu: reserves 11 CPUs, but only 10 are available (4-13)",
-            id="more-than-available",
-        ),
-        pytest.param(
+        (options("cpuset:4-7,8-13", "11"), "reservedResources.cpu: reserves 11 CPUs, but only 10 are available (4-13)"),
+        (
             options("exclude-cpuset:0-1", "cpuset:1"),
             "reservedResources.cpu: CPU 1 is not among the available ones, 2-15",
-            id="reserved-and-excluded",
         ),
-        pytest.param(
-            options("cpuset:4-7", reservedCpus="0"),
-            "reservedCpus: CPU 0 is not among the available ones, 4-7",
-            id="short-form",
-        ),
-        pytest.param(
+        (options("cpuset:4-7", reservedCpus="0"), "reservedCpus: CPU 0 is not among the available ones, 4-7"),
+        (
             options(None, 1, reservedCpus="0"),
             "reservedCpus: means the same as reservedResources.cpu: set only one of them",
-            id="said-twice",
         ),
-        pytest.param(
-            options("cpuset:14-17"),
-            "availableResources.cpu: CPUs 16-17 are not online in this machine, which has 0-15",
-            id="not-there",
-        ),
-        pytest.param(
+        (options("cpuset:14-17"), "availableResources.cpu: CPUs 16-17 are not online in this machine, which has 0-15"),
+        (
             options("exclude-cpuset:0-15"),
             "availableResources.cpu: leaves none of the CPUs that pods may use, 0-15: name some of these",
-            id="none-left",
         ),
-        pytest.param(
+        (
             options("cpuset:4-5", 2),
             "reservedResources.cpu: reserves every CPU that pods may use (4-5): leave at least one",
-            id="all-reserved",
         ),
-        pytest.param(
-            options(None, 17), "reservedResources.cpu: reserves 17 CPUs, but only 16 are available (0-15)", id="17"
-        ),
-        pytest.param(options("cpuset:4-11", "cpuset:11"), None, id="fine"),
+        (options(None, 17), "reservedResources.cpu: reserves 17 CPUs, but only 16 are available (0-15)"),
+        (options("cpuset:4-11", "cpuset:11"), None),
     ],
 )
 def test_contradictions_and_misfits(chosen: Options, said: str | None) -> None:
