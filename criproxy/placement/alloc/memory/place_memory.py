@@ -7,9 +7,9 @@ when others have gone. All of it follows from the node: its grants, its containe
 coming back.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import lru_cache
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered
@@ -20,7 +20,7 @@ from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.moving import allocate, come_back
 from criproxy.placement.alloc.memory.promised import Crowds, counted_bytes, request_for
-from criproxy.placement.alloc.memory.zones import Mask, Memory, Promises, first_zone
+from criproxy.placement.alloc.memory.zones import Mask, Memory, MemoryRequest, first_zone
 
 PROMISED_PERCENT = 97
 """Of a node's memory: the kernel's own and that of the node's daemons are not in the limits of containers."""
@@ -46,20 +46,15 @@ ANY, NEAR = MemoryWish(), MemoryWish(usual=frozenset())
 """Nothing; and the memory of the NUMA nodes of its CPUs, of whatever kind."""
 
 
-class _Machine(NamedTuple):
-    """What is worked out of a topology once."""
+@dataclass(frozen=True, eq=False)
+class _Machine:
+    """What is worked out of a topology once; keys of caches, by their identity."""
 
     topology: Topology
     memory: Memory
     attached: Mapping[int, CpuSet]
     """By NUMA node with CPUs, the memory-only nodes that belong to it."""
-    attached_to: dict[CpuSet, CpuSet]
-    """The same by set of nodes, as far as it was asked for."""
     crowds: Crowds
-    asked: dict[CpuSet, "_Machine"]
-    """The same machine with some of `Topology.other_mems`, as far as it was asked for."""
-    firsts: dict[tuple[CpuSet, "MemoryWish", bool], tuple[CpuSet, str]]
-    """What `_first` says of a container near some nodes, with or without a memory limit, as far as it was asked."""
 
 
 def place_memory(
@@ -94,8 +89,9 @@ def place_memory(
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
     else:
-        wanted, reason = _first(machine, near, wish, container)
-    first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
+        wanted, reason = _first(machine, near, wish, bool(container.memory_limit_bytes))
+    nodes, size, memory = wanted | had.mems if had else wanted, counted_bytes(container), machine.memory
+    first = nodes | _grown(memory, memory.mask(nodes), lambda zone: memory.capacity_bytes(zone) >= size)
     after = node.grants if grants.keys() == {key} else with_changes(node.grants, grants)  # its own does not count
     mems, moved = _beside_others(machine, node, after, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
@@ -144,26 +140,21 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
 
 
-def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
-    """The nodes of *container* if it was alone, and why."""
-    like = near, wish, bool(container.memory_limit_bytes)
-    if like not in machine.firsts:
-        machine.firsts[like] = _found_first(_with_asked(machine, wish), near, wish, container)
-    return machine.firsts[like]
-
-
-def _found_first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
+@lru_cache(maxsize=512)
+def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, limited: bool) -> tuple[CpuSet, str]:
+    """The nodes of a container near some, with or without a memory limit, if it was alone; and why."""
+    machine = _with_asked(machine, wish)
     memory, everywhere = machine.memory, machine.topology.mems
     nodes = (near | _attached(machine, near)) & everywhere
     kinds = _kinds(machine, near, nodes, wish)
     if not nodes:
         return everywhere, "memory from every NUMA node: those of its CPUs have none"
     try:
-        zone = memory.nodes(first_zone(memory, request_for(container, nodes, kinds)))
+        zone = memory.nodes(first_zone(memory, MemoryRequest(key="", size_bytes=0, nodes=nodes, kinds=kinds)))
     except NotEnough:
         return everywhere, "memory from every NUMA node: those of its CPUs have no normal memory"
     asked = f": it asks for {_words(kinds)}" if wish.kinds or wish.cold else ""
-    if container.memory_limit_bytes:
+    if limited:
         return zone, f"memory from {_nodes(zone)}{asked or ', near its CPUs'}"
     if not asked:
         return everywhere, "memory from every NUMA node: without a memory limit it cannot be pinned safely"
@@ -178,10 +169,8 @@ def _with_asked(machine: _Machine, wish: MemoryWish) -> _Machine:
     more = frozenset(node.id for node in nodes if node.kind in kinds)
     if not more:
         return machine
-    if more not in machine.asked:
-        wider = replace(topology, mems=topology.mems | more, other_mems=topology.other_mems - more)
-        machine.asked[more] = _machine_of(wider, machine.memory.pessimistic)
-    return machine.asked[more]
+    wider = replace(topology, mems=topology.mems | more, other_mems=topology.other_mems - more)
+    return _machine_of(wider, machine.memory.pessimistic)
 
 
 def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> frozenset[MemoryKind]:
@@ -205,28 +194,20 @@ def _beside_others(
     if others.promises.fits(zone, size):
         return first, {}
     if not may_move:
-        return first | memory.nodes(_widened(others.promises, zone, size)), {}
+        return first | _grown(memory, zone, lambda part: others.promises.fits(part, size)), {}
     here = first & machine.topology.mems
     found, moved = allocate(others, request_for(container, here, memory.kinds(zone)))
     return found | (first - here), {key: _moved(grants[key], mems) for key, mems in moved.items()}
 
 
-def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
-    """*nodes*, and more where they could not hold *size* bytes if no other container was there.
+def _grown(memory: Memory, zone: Mask, has_room: Callable[[Mask], bool]) -> CpuSet:
+    """The nodes of *zone*, and the nearest others that it takes until it *has_room*.
 
     Of nodes that are all beyond what the policy uses nothing is known, nor which others are near them.
     """
-    zone = memory.mask(nodes)
-    while zone not in (0, memory.all) and memory.capacity_bytes(zone) < size:
+    while zone not in (0, memory.all) and not has_room(zone):
         zone = memory.grown(zone)
-    return nodes | memory.nodes(zone)
-
-
-def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
-    """*zone*, grown until it has room for *size* bytes beside what others are promised."""
-    while zone != promises.memory.all and not promises.fits(zone, size):
-        zone = promises.memory.grown(zone)
-    return zone
+    return memory.nodes(zone)
 
 
 def _moved(grant: Grant, mems: CpuSet) -> Grant:
@@ -241,7 +222,7 @@ def _with(grant: Grant, mems: CpuSet, home: CpuSet) -> Grant:
 
 def _machine_of(topology: Topology, pessimistic: bool) -> _Machine:
     memory = Memory(topology, percent=PROMISED_PERCENT, pessimistic=pessimistic)
-    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory), {}, {})
+    return _Machine(topology, memory, attached_nodes(topology), Crowds(memory))
 
 
 _machine = remembered(4)(_machine_of)
@@ -278,14 +259,13 @@ def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
     return found
 
 
+@lru_cache(maxsize=512)
 def _attached(machine: _Machine, near: CpuSet) -> CpuSet:
     """The memory-only nodes that go with *near*: all of them where that is every node with CPUs."""
-    if near not in machine.attached_to:
-        nodes, found = machine.topology.nodes, (lone for home, lone in machine.attached.items() if home in near)
-        every = all(node.id in near for node in nodes if node.cpus)
-        lone = frozenset(node.id for node in nodes if node.memory_only) if every else NO_CPUS.union(*found)
-        machine.attached_to[near] = lone
-    return machine.attached_to[near]
+    nodes = machine.topology.nodes
+    if all(node.id in near for node in nodes if node.cpus):
+        return frozenset(node.id for node in nodes if node.memory_only)
+    return NO_CPUS.union(*(lone for home, lone in machine.attached.items() if home in near))
 
 
 def _counted(moved: Mapping[str, Grant]) -> str:

@@ -10,7 +10,7 @@ from itertools import chain
 from re import findall, sub
 
 from criproxy.errors import BadAnnotation, NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.text.bounded import bounded_text
@@ -28,12 +28,8 @@ from criproxy.placement.policies.balloons.state import Balloon, State, asked_mil
 _MAX_NAME_CHARS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A balloon that has the container, and why that one."""
-
-    balloon: Balloon
-    why: str
+Filled = tuple[Balloon, str]
+"""A balloon that has the container, and why that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +58,8 @@ class Filling:
     kind: Kind
     within: CpuSet = NO_CPUS
     """The NUMA nodes of its memory, next to which its balloon must be; empty: any."""
+    own: Balloon | None = None
+    """The balloon of this type that it is in."""
 
     def fill(self) -> Filled:
         """The best balloon with the container in it.
@@ -69,13 +67,14 @@ class Filling:
         Raises:
             NotEnough: none has room, and there can be no new one.
         """
-        if self.kind.refused:
-            text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
-            raise NotEnough(text)
-        for way in self.ways():
+        for way in self.ways() if not self.kind.refused else ():
             if found := self._first(way):
-                return Filled(found, way.why)
-        raise NotEnough(self._refusal())
+                return found, way.why
+        own, stays = self.own, ""
+        if own:
+            where = f"{own.name} on {numbered('CPU', own.home)}"
+            stays = f"; it is in {where}, and moves to no other NUMA node"
+        raise NotEnough(f"container {self.container.title} {self._refusal()}{stays}")
 
     def joined(self, balloon: Balloon) -> Balloon | None:
         """*balloon* with the container in it and the size that it needs then; None where there is no room."""
@@ -226,6 +225,8 @@ class Filling:
         return bool(self.kind.type.max_balloons) and len(self.all()) >= self.kind.type.max_balloons
 
     def _refusal(self) -> str:
+        if self.kind.refused:
+            return f"may not run here: maxCPUs of balloon type {self.kind.name} is -1"
         kind, free, existing = self.kind.type, self.state.free, self.all()
         limit = f" (at most {kind.max_cpus} CPUs)" if kind.max_cpus > 0 else ""
         have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
@@ -241,10 +242,8 @@ class Filling:
         hints, strict = self._hints
         if strict:
             parts.insert(0, f"it must be close to its devices on {near_words(hints)}")
-        return (
-            f"container {self.container.title} asks for {asked_milli(self.container)}m, but no balloon of type "
-            f"{kind.name}{limit} has room: {'; '.join(part for part in parts if part)}"
-        )
+        asks = f"asks for {asked_milli(self.container)}m, but no balloon of type {kind.name}{limit} has room"
+        return f"{asks}: {'; '.join(part for part in parts if part)}"
 
 
 def kind_of(catalogue: Catalogue, wishes: Wishes) -> Kind:

@@ -1,9 +1,8 @@
 """The policy ``balloons``: containers in groups of CPUs that grow and shrink with the requests of their containers."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, interned, numbered, united
 from criproxy.model.grant import NO_CPUS, Change, Grant
 from criproxy.model.node import Node, without
@@ -41,17 +40,17 @@ class BalloonsPolicy:
         wishes = Wishes.by(self.options, node, container)
         if why := self._left_alone(node, container, wishes):
             return left_alone(self, node, container, (f"{container.title} is left alone: {why}", *wishes.notes()))
-        search = self._search(node, wishes)
-        kind, filled = search.filling.kind, search.stays or search.filled()
-        after = search.filling.state.with_balloon(filled.balloon).settled()
+        filling, stays = self._search(node, wishes)
+        kind, (balloon, why) = filling.kind, stays or filling.fill()
+        after = filling.state.with_balloon(balloon).settled()
         hide = wishes.boolean(HIDE)
-        cpus = self._cpus(after, filled.balloon, node, hide=kind.type.hide_hyperthreads if hide is None else hide)
-        grants = {container.key: _grant(filled.balloon, cpus, node.grants.get(container.key, Grant(NO_CPUS, NO_CPUS)))}
+        cpus = self._cpus(after, balloon, node, hide=kind.type.hide_hyperthreads if hide is None else hide)
+        grants = {container.key: _grant(balloon, cpus, node.grants.get(container.key, Grant(NO_CPUS, NO_CPUS)))}
         grants |= self._repinned(after, node, {**node.grants, **grants}, container.key)
         pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
         wish = memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
         change = place_memory(node, grants, container, node.topology.nodes_of(cpus), wish)
-        return Change(change.grants, (_reason(container, filled, cpus), *change.reasons, *wishes.notes()))
+        return Change(change.grants, (_reason(container, balloon, why, cpus), *change.reasons, *wishes.notes()))
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """The balloons of its type; None for a container that is left alone.
@@ -63,27 +62,27 @@ class BalloonsPolicy:
         wishes = Wishes.by(self.options, node, container)
         if self._left_alone(node, container, wishes):
             return None
-        search = self._search(node, wishes)
-        note = _why_kind(search.filling.kind, wishes)
-        if search.stays and search.own:  # no other balloon is compared
-            return Candidates(OF, (), (Row(search.own.name, note=STAYS),), search.own.name, note)
-        return balloons_compared(search.filling, note)
+        filling, stays = self._search(node, wishes)
+        note = _why_kind(filling.kind, wishes)
+        if stays:  # no other balloon is compared
+            name = stays[0].name
+            return Candidates(OF, (), (Row(name, note=STAYS),), name, note)
+        return balloons_compared(filling, note)
 
-    def _search(self, node: Node, wishes: Wishes) -> "_Search":
-        """The search of a container for a balloon: for room in its own one, then in others next to its memory."""
+    def _search(self, node: Node, wishes: Wishes) -> tuple[Filling, Filled | None]:
+        """The search of a container for a balloon next to its memory; and its own one, if that has room for it."""
         container, types = wishes.container, catalogue(self.options, node.topology)
         kind, had, state = kind_of(types, wishes), node.grants.get(container.key), read(types, node, node.grants)
         own = state.balloons.get(had.pool) if had else None
         own = own if own and container.key in own.keys else None
         if own is None or own.kind is not kind:
-            return _Search(Filling(node, _others(state, node, own, container), container, kind))
+            return Filling(node, _others(state, node, own, container), container, kind), None
         keys = tuple(key for key in own.keys if key != container.key)
         shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
         if joined := Filling(node, state.with_balloon(shrunk), container, kind).joined(shrunk):
-            stays = Filled(replace(joined, keys=own.keys), STAYS)
-            return _Search(Filling(node, state, container, kind), own, stays)
+            return Filling(node, state, container, kind), (replace(joined, keys=own.keys), STAYS)
         near = node.topology.nodes_of(own.home)
-        return _Search(Filling(node, _others(state, node, own, container), container, kind, near), own)
+        return Filling(node, _others(state, node, own, container), container, kind, near, own), None
 
     def release(self, node: Node, left: Grant) -> Change:
         """Its balloon shrinks, and goes with its last container."""
@@ -161,27 +160,6 @@ class BalloonsPolicy:
         return (set(balloon.keys) - own) | hiding if default else hiding
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """The search of a container for a balloon."""
-
-    filling: Filling
-    own: Balloon | None = None
-    """The balloon of this type that it is in."""
-    stays: Filled | None = None
-    """That balloon, if it can have the size that the container needs now."""
-
-    def filled(self) -> Filled:
-        """The best balloon other than its own; raises NotEnough."""
-        try:
-            return self.filling.fill()
-        except NotEnough as error:
-            if self.own is None:
-                raise
-            where = f"{self.own.name} on {numbered('CPU', self.own.home)}"
-            raise NotEnough(f"{error}; it is in {where}, and moves to no other NUMA node") from None
-
-
 def _others(state: State, node: Node, own: Balloon | None, container: Container) -> State:
     """The balloons of *state* without the container, after it has left its *own*, which shrinks."""
     if container.key not in node.grants:
@@ -206,13 +184,12 @@ def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:
     return Grant(cpus, memory.mems, pool=balloon.name, home=home, home_mems=memory.home_mems)
 
 
-def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
-    balloon = filled.balloon
+def _reason(container: Container, balloon: Balloon, why: str, cpus: CpuSet) -> str:
     lent = cpus - balloon.home
     also = f" and on idle {numbered('CPU', lent)}" if lent else ""
     asks = f"{balloon.milli}m" if balloon.milli else "nothing"
     return (
-        f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}: {filled.why}; "
+        f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}: {why}; "
         f"its {len(balloon.keys)} containers ask for {asks}"
     )
 
