@@ -35,10 +35,10 @@ def by_rule(case: Case, whole: Case) -> Difference | None:
 
 def _load(case: Case, whole: Case) -> str | None:
     try:
-        flags = _flags_of(case.get("args", ()))
+        given = nvidia_flags(dict(command.make_context("device-plugin", [*case.get("args", ())]).params))
     except click.UsageError as error:
         return _judge_error(case, (error.format_message(),))
-    contents = read(case.get("file", ""), [*overrides(flags, case.get("env", {}))])
+    contents = read(case.get("file", ""), [*overrides(given, case.get("env", {}))])
     config = contents.config
     if config is None:
         return _judge_error(case, contents.mistakes)
@@ -48,7 +48,8 @@ def _load(case: Case, whole: Case) -> str | None:
         return None
     defaults = {key: value for key, value in whole[f"defaults_{case['kind']}"].items() if key != _NOT_OURS}
     expected = {**defaults, **case["result"]}
-    wrong = _difference(_flags(config, expected), {k: _comparable(k, v) for k, v in expected.items() if _is_flag(k)})
+    flags = {key: _comparable(key, value) for key, value in expected.items() if key.startswith("flags.")}
+    wrong = _difference(_flags(config, expected), flags)
     wrong = wrong or _difference(_sections(config), _plain_sections(expected))
     if wrong is None and "stock_effective" in case:
         stock = _plain_sections({**expected, **case["stock_effective"]})
@@ -56,11 +57,6 @@ def _load(case: Case, whole: Case) -> str | None:
     if wrong is None and config.sharing.strategy != case.get("sharing_strategy", config.sharing.strategy):
         wrong = f"the sharing strategy is {config.sharing.strategy}, expected is {case['sharing_strategy']}"
     return wrong
-
-
-def _flags_of(args: Sequence[str]) -> dict[str, str]:
-    """NVIDIA's flags as our command reads them."""
-    return nvidia_flags(dict(command.make_context("device-plugin", [*args]).params))
 
 
 def _judge_error(case: Case, mistakes: Sequence[str]) -> str | None:
@@ -77,10 +73,6 @@ def _judge_error(case: Case, mistakes: Sequence[str]) -> str | None:
 
 _NOT_OURS = "flags.useNodeFeatureAPI"
 """It decides whether labels are written to the API, which criproxy never does."""
-
-
-def _is_flag(key: str) -> bool:
-    return key.startswith("flags.")
 
 
 def _flags(config: PluginConfig, expected: Mapping[str, Any]) -> dict[str, Any]:

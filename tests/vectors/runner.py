@@ -75,19 +75,14 @@ def _verdict(file: str, case: Case, whole: Case) -> Verdict:
     module = importlib.import_module(f"tests.vectors.{name}")
     try:
         listed = DELIBERATE.get(f"{name}:{case['id']}")
-        wrong, note = judged(module.judge, case, whole, listed, getattr(module, "by_rule", no_rule))
+        wrong, note = judged(module.judge, case, whole, listed, getattr(module, "by_rule", None))
     except Exception as error:  # noqa: BLE001 (a defect in one case must not hide the others)
         wrong, note = f"{type(error).__name__}: {error}", ""
     return Verdict(file, case["id"], wrong, note)
 
 
-def no_rule(case: Case, whole: Case) -> Difference | None:
-    """The differences by rule of a module without any."""
-    return None
-
-
 def judged(
-    judge: Judge, case: Case, whole: Case, listed: Difference | None, by_rule: Rule = no_rule
+    judge: Judge, case: Case, whole: Case, listed: Difference | None, by_rule: Rule | None = None
 ) -> tuple[str | None, str]:
     """What is wrong with *case*, and why it passes if not as NVIDIA answers."""
     as_nvidia = judge(case, whole)
@@ -95,7 +90,7 @@ def judged(
         return None, ""
     if as_nvidia is None:
         return "it is listed as a difference on purpose, but criproxy answers like NVIDIA", ""
-    difference = listed or by_rule(case, whole)
+    difference = listed or (by_rule(case, whole) if by_rule else None)
     if difference is None and "expect_if_honoured" in case:
         difference = Difference("what NVIDIA parses but ignores works")
     if difference is None:

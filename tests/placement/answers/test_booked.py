@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.machine.hardware import HugePageRequest, HugePages
@@ -17,42 +16,27 @@ from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.placement import events as ev
 from criproxy.placement.alloc.booked_cpus import BookedCpus, booked_cpus
 from criproxy.placement.answers.booked import BookedMemory, booked_memory, booked_pages
-from criproxy.placement.engine import step
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies import BUILTIN
 from criproxy.simulate.hosts import GIB, machine
 from lab.properties.lives import Case, cases
 from tests.placement.built import policy_of
+from tests.placement.lives import live
 
-POLICIES = ("balloons", "none", "pools", "static", "topology-aware")
 TWO = machine(nodes=2, cores=4, threads=1)
 """CPUs 0-3 and 4-7, 16 GiB each."""
 WEB = Container(
-    key="web",
-    pod="web",
-    name="main",
-    qos=QosClass.BURSTABLE,
-    cpu_milli=1000,
+    key="web", pod="web", name="main", qos=QosClass.BURSTABLE, cpu_milli=1000, state=ContainerState.RUNNING,
     memory_request_bytes=Interval(GIB, 3 * GIB),
-    state=ContainerState.RUNNING,
-)
+)  # fmt: skip
 
 
 def states(case: Case, name: str) -> Iterator[tuple[Node, CpuSet]]:
     """Yield the node after each event of a life under one policy, and the CPUs that it reserves."""
-    node, policy, used = Node(case.topology), policy_of(name, case.files[name]), set[str]()
+    policy = policy_of(name, case.files[name])
     reserved = options_of(policy).reserved(case.topology)
-    for event in case.life:
-        if isinstance(event, ev.PolicyChanged):
-            continue
-        if isinstance(event, ev.ContainerCreating):
-            if event.container.key in used:
-                continue
-            used.add(event.container.key)
-        try:
-            node = step(node, event, policy).node
-        except Refused:
-            continue
+    life = (event for event in case.life if not isinstance(event, ev.PolicyChanged))
+    for _, _, node in live(case.topology, policy, life):
         yield node, reserved & node.topology.cpus
 
 
@@ -103,7 +87,7 @@ def check_memory(node: Node) -> None:
     assert all(0 <= each.available_bytes <= each.allocatable_bytes for each in found.values())
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_the_parts_are_the_machine(name: str) -> None:
     """On random machines, under random options, after each event of random lives."""
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.config.settings import find
 from criproxy.errors import Refused
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
@@ -19,6 +18,7 @@ from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, ContainerGone, Found, Present
 from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
 TYPES = [{"name": "small", "maxCPUs": 2, "maxBalloons": 2, "namespaces": ["*"]}]
@@ -31,8 +31,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 def build(name: str, options: Mapping[str, Any] | None = None) -> Policy:
     """A policy by its name in the file."""
-    entry = find(name)
-    return entry.build(entry.options.model_validate(OPTIONS[name] if options is None else options))
+    return policy_of(name, OPTIONS[name] if options is None else options)
 
 
 def container(name: str, milli: int, qos: QosClass = G, pod: str = "") -> Container:

@@ -25,18 +25,8 @@ EMPTY = Node(machine(nodes=1, cores=8, threads=1))
 def made_up(cpus: int, key: str = "new") -> tuple[Pod, Container]:
     """A Guaranteed pod of one container."""
     pod = Pod(key=f"pod-{key}", uid=f"uid-{key}", name=key, namespace="default", qos=QosClass.GUARANTEED)
-    milli = cpus * 1000
-    made = Container(
-        key=key,
-        pod=pod.key,
-        name="main",
-        pod_name=key,
-        namespace="default",
-        qos=pod.qos,
-        cpu_milli=milli,
-        cpu_limit_milli=milli,
-    )
-    return pod, made
+    made = Container(key=key, pod=pod.key, name="main", pod_name=key, namespace="default", qos=pod.qos)
+    return pod, replace(made, cpu_milli=cpus * 1000, cpu_limit_milli=cpus * 1000)
 
 
 def with_owners(*sizes: int) -> Node:

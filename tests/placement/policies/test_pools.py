@@ -1,5 +1,7 @@
 """Whole pods run in one pool: the one that they name, else the reserved or the default one."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.api.views.situation import Situation
@@ -37,16 +39,8 @@ class Cluster:
         """Start a container; returns its CPUs."""
         annotations = {said or "pool.podpools.criproxy.io/pod": pool} if pool else {}
         known = Pod(key=pod, name=pod, namespace=namespace, annotations=annotations)
-        container = Container(
-            key=f"{pod}/{name}",
-            pod=pod,
-            name=name,
-            pod_name=pod,
-            namespace=namespace,
-            qos=QosClass.BURSTABLE,
-            cpu_milli=milli,
-            memory_limit_bytes=1 << 20,
-        )
+        new = Container(key=f"{pod}/{name}", pod=pod, name=name, pod_name=pod, namespace=namespace)
+        container = replace(new, qos=QosClass.BURSTABLE, cpu_milli=milli, memory_limit_bytes=1 << 20)
         self.node = self.node.replace(pods={**self.node.pods, pod: known})
         self._step(ContainerCreating(container))
         return self.cpus(container.key)

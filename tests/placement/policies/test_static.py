@@ -20,23 +20,17 @@ MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
 BOTH = frozenset({0, 1})
 
 
-def policy(reserved: str = "0") -> StaticPolicy:
-    """The policy with reserved CPUs."""
-    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved}))
+WEB = Container(key="", pod="s", name="", pod_name="web", namespace="shop", memory_limit_bytes=GIB)
+
+
+def policy(reserved: object = "0", **options: object) -> StaticPolicy:
+    """The policy with reserved CPUs, and with other options."""
+    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved, **options}))
 
 
 def container(key: str, cpu_milli: int, qos: QosClass = QosClass.GUARANTEED) -> Container:
     """A container with a memory limit of 1 GiB."""
-    return Container(
-        key=key,
-        pod="s",
-        name=key,
-        pod_name="web",
-        namespace="shop",
-        qos=qos,
-        cpu_milli=cpu_milli,
-        memory_limit_bytes=GIB,
-    )
+    return replace(WEB, key=key, name=key, qos=qos, cpu_milli=cpu_milli)
 
 
 def place(node: Node, newcomer: Container, by: StaticPolicy) -> Node:
@@ -108,11 +102,6 @@ def test_refusal_says_what_is_free_and_where(reserved: str, asked: int, expected
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
 
 
-def chosen(**values: object) -> StaticPolicy:
-    """The policy with other options."""
-    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": 0, **values}))
-
-
 def places(by: StaticPolicy, topology: Topology, *arrivals: Container) -> list[str]:
     """Where each of several containers is in the end."""
     node = Node(topology)
@@ -124,7 +113,7 @@ def places(by: StaticPolicy, topology: Topology, *arrivals: Container) -> list[s
 
 def test_shared_remainder() -> None:
     """Of 2500m two CPUs are owned and the rest is shared, also when others come and go."""
-    by = chosen(sharedRemainder=True, exclusiveFor=["Guaranteed", "Burstable"])
+    by = policy(sharedRemainder=True, exclusiveFor=["Guaranteed", "Burstable"])
     mixed, owner = container("a", 2500, QosClass.BURSTABLE), container("b", 2000)
     assert places(by, MACHINE, mixed, container("c", 900)) == ["0-15", "0,2-8,10-15"]
     assert places(by, MACHINE, mixed, owner) == ["0-1,3-9,11-15", "2,10"]
@@ -141,13 +130,13 @@ def test_shared_remainder() -> None:
 def test_isolated_cpus() -> None:
     """Owners get them first, others never while there are more; a pod may say otherwise."""
     topology = replace(MACHINE, isolated_cpus=parse_cpuset("6-7,14"))
-    by = chosen(preferIsolatedCPUs=True)
+    by = policy(preferIsolatedCPUs=True)
     one, two, shared = container("a", 2000), container("b", 2000), container("c", 100)
 
     assert places(by, topology, one, two, shared) == ["6,14", "7,15", "0-5,8-13"]
-    assert places(chosen(), topology, one, shared) == ["1,9", "0,2-8,10-15"]
+    assert places(policy(), topology, one, shared) == ["1,9", "0,2-8,10-15"]
     said = {key: Pod(key="s", annotations={"prefer-isolated-cpus.criproxy.io": key}) for key in ("true", "false")}
-    for policy_, value, cpus in ((by, "false", "4,12"), (chosen(), "true", "6,14")):
+    for policy_, value, cpus in ((by, "false", "4,12"), (policy(), "true", "6,14")):
         node = place(Node(topology, pods={"s": said[value]}), one, policy_)
         assert format_cpuset(node.grants["a"].cpus) == cpus
 
@@ -155,7 +144,7 @@ def test_isolated_cpus() -> None:
 def test_a_usual_shared_cpu_is_left() -> None:
     """Where an owner would take all CPUs that are neither reserved nor isolated, it takes an isolated one instead."""
     topology = replace(machine(nodes=1, cores=4, threads=1), isolated_cpus=parse_cpuset("3"))
-    by = chosen(preferIsolatedCPUs=True, strictCPUReservation=True)
+    by = policy(preferIsolatedCPUs=True, strictCPUReservation=True)
     pod = Pod(key="s", annotations={"prefer-isolated-cpus.criproxy.io": "false"})
     node = place(Node(topology, pods={"s": pod}), container("a", 2000), by)
 
@@ -165,9 +154,9 @@ def test_a_usual_shared_cpu_is_left() -> None:
 
 def test_full_cores_only() -> None:
     """Wholly free cores if there are as many, even on several nodes; otherwise it says what could not be had."""
-    by = chosen(fullPcpusOnly=True, reservedCpus="0-2,12-14")
+    by = policy("0-2,12-14", fullPcpusOnly=True)
     assert places(by, MACHINE, container("a", 4000)) == ["3,7,11,15"]
-    assert places(chosen(reservedCpus="0-2,12-14"), MACHINE, container("a", 4000)) == ["3,8-9,11"]
+    assert places(policy("0-2,12-14"), MACHINE, container("a", 4000)) == ["3,8-9,11"]
 
     three = container("a", 3000)
     layout = by.place(Node(MACHINE, containers={"a": three}), three)
@@ -179,11 +168,9 @@ def test_full_cores_only() -> None:
 
 def test_across_nodes_and_cores() -> None:
     """The same from each node that is needed; or one thread of each core."""
-    assert places(chosen(reservedCpus=""), MACHINE, container("a", 10_000)) == ["0-4,8-12"]
-    assert places(chosen(reservedCpus="", distributeCPUsAcrossNUMA=True), MACHINE, container("a", 12_000)) == [
-        "0-2,4-6,8-10,12-14"
-    ]
-    assert places(chosen(distributeCPUsAcrossCores=True), MACHINE, container("a", 3000)) == ["1-3"]
+    assert places(policy(""), MACHINE, container("a", 10_000)) == ["0-4,8-12"]
+    assert places(policy("", distributeCPUsAcrossNUMA=True), MACHINE, container("a", 12_000)) == ["0-2,4-6,8-10,12-14"]
+    assert places(policy(distributeCPUsAcrossCores=True), MACHINE, container("a", 3000)) == ["1-3"]
 
 
 def test_align_by_socket() -> None:
@@ -191,8 +178,8 @@ def test_align_by_socket() -> None:
     eight = machine(nodes=8, cores=4, threads=1, packages=2)
     reserved = "5-7,11-15,23,27-31"
 
-    assert places(chosen(reservedCpus=reserved), eight, container("a", 8000)) == ["0-3,16-19"]
-    assert places(chosen(reservedCpus=reserved, alignBySocket=True), eight, container("a", 8000)) == ["0-4,8-10"]
+    assert places(policy(reserved), eight, container("a", 8000)) == ["0-3,16-19"]
+    assert places(policy(reserved, alignBySocket=True), eight, container("a", 8000)) == ["0-4,8-10"]
 
 
 def resized(by: StaticPolicy, *cpu_milli: int) -> str:
@@ -205,20 +192,20 @@ def resized(by: StaticPolicy, *cpu_milli: int) -> str:
 
 def test_options_hold_for_a_resize() -> None:
     """Whole cores, or threads of as many cores as possible, are what an owner gets more, and what it keeps."""
-    cores = chosen(fullPcpusOnly=True, reservedCpus="0")
+    cores = policy(fullPcpusOnly=True)
     assert resized(cores, 1000) == "8"
     assert resized(cores, 1000, 2000) == "1,9"
     assert resized(cores, 2000, 4000) == "1-2,9-10"
     assert resized(cores, 4000, 2000) == "1,9"
-    across = chosen(distributeCPUsAcrossCores=True, reservedCpus="0")
+    across = policy(distributeCPUsAcrossCores=True)
     assert resized(across, 1000, 3000) == resized(across, 3000)
     assert resized(across, 7000, 3000) == "1-3"
 
 
 def test_who_leaves_a_core_for_whole_ones_stays_in_its_node() -> None:
     """A newcomer would get the tight one of the other node."""
-    half = place(Node(MACHINE), container("a", 1000), chosen(fullPcpusOnly=True, reservedCpus="0,4-7,12-15"))
-    by = chosen(fullPcpusOnly=True, reservedCpus="0,4-6,12-14")
+    half = place(Node(MACHINE), container("a", 1000), policy("0,4-7,12-15", fullPcpusOnly=True))
+    by = policy("0,4-6,12-14", fullPcpusOnly=True)
 
     assert format_cpuset(half.grants["a"].cpus) == "8"
     assert format_cpuset(place(half, container("a", 2000), by).grants["a"].cpus) == "1,9"
@@ -236,7 +223,7 @@ def hybrid() -> Topology:
 @pytest.mark.parametrize("reserved", ["0", "0-1", "0,8", "0,8-10", "0-1,2,9", "0-5,8", "0,2,4,6"])
 def test_whole_cores_of_different_sizes(reserved: str) -> None:
     """Whole cores whenever free ones have exactly as many CPUs, and no note; else a sentence says why not."""
-    by, topology = chosen(fullPcpusOnly=True, reservedCpus=reserved), hybrid()
+    by, topology = policy(reserved, fullPcpusOnly=True), hybrid()
     free = topology.cpus - parse_cpuset(reserved)
     sizes = [len(core.cpus) for core in topology.cores if core.cpus <= free]
     sums = {sum(some) for count in range(len(sizes) + 1) for some in combinations(sizes, count)}
@@ -258,7 +245,7 @@ def test_a_core_with_an_offline_sibling_is_whole() -> None:
     online = plain.online_cpus - {11}
     topology = replace(plain, cpus=online, online_cpus=online, offline_cpus=frozenset({11}), cores=cores)
 
-    assert places(chosen(fullPcpusOnly=True, reservedCpus="0"), topology, container("a", 1000)) == ["5"]
+    assert places(policy(fullPcpusOnly=True), topology, container("a", 1000)) == ["5"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +270,7 @@ def test_who_has_to_leave_its_cpus_stays_near_its_memory(grant: Grant, expected:
 
 def test_strict_reservation() -> None:
     """Nobody runs on reserved CPUs, and one other CPU always stays for those that share."""
-    by = chosen(strictCPUReservation=True, reservedCpus="0-1,8-9")
+    by = policy("0-1,8-9", strictCPUReservation=True)
 
     assert places(by, MACHINE, container("a", 100), container("b", 2000)) == ["3-7,11-15", "2,10"]
     assert places(by, MACHINE, container("a", 100), container("b", 11_000))[0] in {"3", "11", "15"}
@@ -302,6 +289,6 @@ def test_strict_reservation() -> None:
 )
 def test_contradictions(one: str, other: str) -> None:
     """Options that exclude each other for the kubelet do so here."""
-    ((path, text),) = chosen(**{one: True, other: True}).options.contradictions()
+    ((path, text),) = policy(**{one: True, other: True}).options.contradictions()
 
     assert (path, text) == ((other,), f"contradicts {one}: choose one of them")

@@ -1,23 +1,15 @@
 """What `criproxy explain` shows of the parts of the machine from which an owner's CPUs may come."""
 
-from typing import Any
-
 import pytest
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Sizes
 from criproxy.placement.events import ContainerResized
-from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from tests.placement.policies.shapes import n4c16, n4c32
 from tests.placement.policies.tables import shown, shown_resize, text
 from tests.placement.policies.test_static import MACHINE, container, place, policy
 
 SPARE = "that shared containers can spare"
-
-
-def by(**options: Any) -> StaticPolicy:  # noqa: ANN401
-    """The policy with such options."""
-    return StaticPolicy(StaticOptions.model_validate(options))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +41,7 @@ def test_what_is_chosen_is_where_the_cpus_are() -> None:
 
 def test_preferred_cpus_are_a_criterion() -> None:
     """Where some are better than others."""
-    policy = by(reservedCpus="0", preferIsolatedCPUs=True)
-    candidates = shown(Node(n4c16(isolated="15")), container("new", 2000), policy)
+    candidates = shown(Node(n4c16(isolated="15")), container("new", 2000), policy(preferIsolatedCPUs=True))
 
     assert text(candidates).startswith("*NUMA node 3, socket 1, the machine, NUMA node 0, ")
     assert candidates
@@ -61,7 +52,7 @@ def test_preferred_cpus_are_a_criterion() -> None:
 
 def test_a_cpu_stays_with_those_who_share() -> None:
     """Without reserved CPUs one is kept, and that is what the machine lacks."""
-    candidates = shown(Node(MACHINE), container("new", 16000), by())
+    candidates = shown(Node(MACHINE), container("new", 16000), policy(""))
 
     assert text(candidates) == f"NUMA node 0 -8 CPUs, NUMA node 1 -8 CPUs, the machine -1 CPU {SPARE}"
 

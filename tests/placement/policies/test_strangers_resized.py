@@ -13,17 +13,9 @@ from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 STRANGER = Container(
-    key="c" * 64,
-    pod="s1",
-    name="main",
-    pod_name="stranger",
-    namespace="default",
-    qos=QosClass.GUARANTEED,
-    state=ContainerState.RUNNING,
-    cpu_milli=1000,
-    cpu_limit_milli=1000,
-    memory_limit_bytes=1 << 30,
-)
+    key="c" * 64, pod="s1", name="main", pod_name="stranger", namespace="default", state=ContainerState.RUNNING,
+    qos=QosClass.GUARANTEED, cpu_milli=1000, cpu_limit_milli=1000, memory_limit_bytes=1 << 30,
+)  # fmt: skip
 RESERVING = {"reservedCpus": "0"}
 
 

@@ -29,17 +29,9 @@ def policy(reserved: str = "0", options: Mapping[str, object] | None = None) -> 
 
 def asking(name: str, cpu_milli: int, qos: QosClass = G, namespace: str = "shop") -> Container:
     """A container with a limit that is its request, and 100 MiB of memory."""
-    return Container(
-        key=name,
-        pod=f"pod-{name}",
-        name=name,
-        pod_name="web",
-        namespace=namespace,
-        qos=qos,
-        cpu_milli=cpu_milli,
-        cpu_limit_milli=cpu_milli or None,
-        memory_limit_bytes=None if qos is E else 100 * MIB,
-    )
+    new = Container(key=name, pod=f"pod-{name}", name=name, pod_name="web", namespace=namespace, qos=qos)
+    memory_bytes = None if qos is E else 100 * MIB
+    return replace(new, cpu_milli=cpu_milli, cpu_limit_milli=cpu_milli or None, memory_limit_bytes=memory_bytes)
 
 
 class World:

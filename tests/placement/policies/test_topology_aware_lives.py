@@ -57,11 +57,7 @@ events = st.one_of(
     creating,
     creating,
     st.builds(ev.ContainerGone, st.sampled_from(NAMES)),
-    st.builds(
-        ev.ContainerResized,
-        st.sampled_from(NAMES),
-        milli.map(lambda cpu: Sizes(cpu_milli=cpu, cpu_limit_milli=None, memory_limit_bytes=None)),
-    ),
+    st.builds(ev.ContainerResized, st.sampled_from(NAMES), st.builds(Sizes, cpu_milli=milli)),
 )
 lives = st.lists(events, max_size=40)
 

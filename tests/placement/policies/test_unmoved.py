@@ -1,37 +1,34 @@
 """A refusal names containers that withhold CPUs from exclusive use because criproxy does not move them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from criproxy.config.settings import find
 from criproxy.errors import NotEnough
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.simulate.hosts import machine
+from tests.placement.built import policy_of
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 
 
 def unmoved(name: str, namespace: str = "lab") -> Container:
     """A running container that an update could take a card away from."""
-    state = ContainerState.RUNNING
-    return Container(
-        key=name, pod=f"p-{name}", name="main", pod_name=name, namespace=namespace, state=state, stays=True
-    )
+    known = Container(key=name, pod=f"p-{name}", name="main", pod_name=name, namespace=namespace)
+    return replace(known, state=ContainerState.RUNNING, stays=True)
 
 
 def refusal(policy: str, places: Mapping[Container, frozenset[int]]) -> str:
     """The refusal of a container that asks for all CPUs but one."""
-    entry = find(policy)
-    by = entry.build(entry.options.model_validate({"reservedCpus": "0"}))
     newcomer = Container(key="c", pod="p", name="c", qos=QosClass.GUARANTEED, cpu_milli=8000, cpu_limit_milli=8000)
     there = {each.key: each for each in places}
     applied = {each.key: Applied(frozenset(cpus), MACHINE.mems) for each, cpus in places.items()}
     node = Node(MACHINE, containers={**there, "c": newcomer}, applied=applied)
     with pytest.raises(NotEnough) as caught:
-        by.place(node, newcomer)
+        policy_of(policy, {"reservedCpus": "0"}).place(node, newcomer)
     return str(caught.value)
 
 

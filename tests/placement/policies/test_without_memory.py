@@ -7,22 +7,14 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, PodCreated
 from criproxy.placement.policies import BUILTIN
-from criproxy.placement.policies.api import Policy
 from criproxy.simulate.hosts import machine
-
-NAMES = sorted(BUILTIN)
-
-
-def build(name: str) -> Policy:
-    """A policy with its defaults."""
-    entry = BUILTIN[name]
-    return entry.build(entry.options())
+from tests.placement.built import policy_of
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(BUILTIN))
 def test_a_step_leaves_a_policy_as_it_was(name: str) -> None:
     """It has its options, and they are the same."""
-    policy, node = build(name), Node(machine(cores=8, threads=2))
+    policy, node = policy_of(name), Node(machine(cores=8, threads=2))
     before = dict(vars(policy))
     hides = {"hide-hyperthreads.criproxy.io/pod": "true"}
 

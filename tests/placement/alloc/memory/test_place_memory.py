@@ -10,7 +10,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Change, Grant
 from criproxy.model.machine.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.node import Node, without
 from criproxy.model.workload import Container, QosClass
-from criproxy.placement.alloc.memory.place_memory import MemoryWish, place_memory, return_memory, rooms_bytes
+from criproxy.placement.alloc.memory.place_memory import ANY, MemoryWish, place_memory, return_memory
 from criproxy.simulate.hosts import GIB, machine
 from tests.laws import promised_beyond
 
@@ -40,22 +40,15 @@ class World:
         self.reason = ""
 
     def come(
-        self, key: str, near: str, gib: float | None, qos: QosClass = G, wish: MemoryWish | None = None, cpus: str = "0"
+        self, key: str, near: str, gib: float | None, qos: QosClass = G, wish: MemoryWish = ANY, cpus: str = "0"
     ) -> "World":
         """One more container, or another size of one that is there."""
         size = None if gib is None else int(gib * GIB)
         container = Container(key=key, pod="s", name=key, qos=qos, memory_limit_bytes=size)
         self.node = self.node.replace(containers={**self.node.containers, key: container})
         had = self.node.grants.get(key, Grant(parse_cpuset(cpus), NO_CPUS))
-        change = place_memory(
-            self.node,
-            {key: had},
-            container,
-            parse_cpuset(near),
-            *([wish] if wish else []),
-            pessimistic=self.pessimistic,
-        )
-        return self._set(change)
+        nodes = parse_cpuset(near)
+        return self._set(place_memory(self.node, {key: had}, container, nodes, wish, pessimistic=self.pessimistic))
 
     def go(self, key: str) -> "World":
         """It leaves."""
@@ -196,10 +189,3 @@ def test_the_kernel_needs_normal_memory(first: NumaNode, near: str, expected: st
     topology = replace(FOUR, nodes=(first, *FOUR.nodes[1:]), mems=mems)
 
     assert World(topology).come("a", near, 1).mems == {"a": expected}
-
-
-def room(node: Node) -> int:
-    """What can still be promised next to NUMA node 0."""
-    (found,) = rooms_bytes(node, [frozenset({0})])
-    assert found is not None
-    return found
