@@ -56,14 +56,6 @@ def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=attrgetter("key"))
 
 
-def decider(better: Candidate, worse: Candidate) -> Criterion | None:
-    """The criterion that put *better* before *worse*; None if they are alike and only their numbers did."""
-    for one, other in zip(better.criteria, worse.criteria, strict=True):
-        if one.value != other.value:
-            return one
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A criterion of a choice."""

@@ -107,18 +107,12 @@ def _cpus_by_class(node: Node, parts: ClassParts, uses: Collection[Use], reserve
     if not parts.roles and not any(use.cpu_class for use in uses):
         return {}
     exclusive, left = node.exclusive_cpus, node.topology.cpus
+    used = NO_CPUS.union(*(use.cpus for use in uses))
+    roles = (RESERVED, reserved), (EXCLUSIVE, exclusive), (SHARED, used), (IDLE, left)
     found: dict[str, CpuSet] = {}
-
-    def give(name: str, ids: CpuSet) -> None:
-        nonlocal left
+    for name, ids in (*_agreed(uses, exclusive).items(), *((parts.roles.get(role, ""), ids) for role, ids in roles)):
         found[name] = found.get(name, NO_CPUS) | (ids & left)
         left -= ids
-
-    for name, ids in _agreed(uses, exclusive).items():
-        give(name, ids)
-    used = NO_CPUS.union(*(use.cpus for use in uses))
-    for role, ids in ((RESERVED, reserved), (EXCLUSIVE, exclusive), (SHARED, used), (IDLE, left)):
-        give(parts.roles.get(role, ""), ids)
     return found
 
 

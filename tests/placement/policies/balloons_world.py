@@ -92,7 +92,7 @@ def wrong_balloons(node: Node, state: State) -> Iterator[str]:
         seen |= balloon.home
     for balloon in state.balloons.values():
         kind = balloon.kind
-        sizes = balloon.shape.sizes(balloon.milli)
+        sizes = kind.sizes(balloon.milli)
         if balloon.keys and not kind.overbooked and (sizes is None or sum(sizes) != len(balloon.home)):
             yield f"{balloon.name} has {len(balloon.home)} CPUs for {balloon.milli}m, and should have {sizes}"
         for key in balloon.keys if state.catalogue.options.pin_cpu else ():

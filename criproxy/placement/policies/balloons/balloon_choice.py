@@ -80,10 +80,10 @@ class Filling:
         """*balloon* with the container in it and the size that it needs then; None where there is no room."""
         milli = balloon.milli + asked_milli(self.container)
         keys = (*balloon.keys, self.container.key)
-        joined = Balloon(balloon.shape, balloon.instance, balloon.home, milli, keys)
+        joined = Balloon(balloon.kind, balloon.instance, balloon.home, milli, keys)
         if self.kind.fixed:
             return joined if joined.home else None
-        sizes = balloon.shape.sizes(milli)
+        sizes = balloon.kind.sizes(milli)
         if sizes is None or self.missing_cpus(balloon, sizes) > 0:
             return self._overbooked(joined) if self.kind.overbooked else None
         rather = worth_keeping(self.node, joined, sizes)
@@ -100,8 +100,8 @@ class Filling:
 
     def _overbooked(self, balloon: Balloon) -> Balloon | None:
         """As large as it can be: CRI-RM's default balloon takes every container as long as it has a CPU."""
-        each, more = divmod(self._most_cpus(balloon), len(balloon.shape.leaves))
-        sizes = tuple(each + (place < more) for place in range(len(balloon.shape.leaves)))
+        each, more = divmod(self._most_cpus(balloon), len(balloon.kind.leaves))
+        sizes = tuple(each + (place < more) for place in range(len(balloon.kind.leaves)))
         full = self.state.resize(balloon, sizes)
         return full if full.home else None
 
@@ -205,7 +205,7 @@ class Filling:
         return None
 
     def _most_cpus(self, balloon: Balloon) -> int:
-        most, limit = len(balloon.home | self.state.free), balloon.shape.limit
+        most, limit = len(balloon.home | self.state.free), balloon.kind.limit
         return most if limit is None else min(most, limit)
 
     def empty(self) -> Balloon | None:
@@ -232,7 +232,7 @@ class Filling:
         have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
         more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
         parts = [have + more]
-        could_grow = any(b.shape.limit is None or b.shape.limit > len(b.home) + len(free) for b in existing)
+        could_grow = any(b.kind.limit is None or b.kind.limit > len(b.home) + len(free) for b in existing)
         if could_grow or not self.is_full:
             cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
             too_few = kind.min_cpus > len(free) and not self.is_full

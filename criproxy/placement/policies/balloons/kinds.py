@@ -34,7 +34,7 @@ _CPU = r"/sys/devices/system/cpu/cpu(\d+)(/cache/index([0-3]))?"
 
 @dataclass(frozen=True)
 class Kind:
-    """A balloon type on one machine."""
+    """A balloon type on one machine; that of a balloon has the parts that this has, where there is a choice."""
 
     index: int
     """Its place in the order of types."""
@@ -79,6 +79,51 @@ class Kind:
         yield self.name
         for part in self.parts:
             yield from part.family()
+
+    @cached_property
+    def leaves(self) -> tuple["Kind", ...]:
+        """The types of the parts that have CPUs of their own; of a simple balloon its own type."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.parts else (self,)
+
+    @cached_property
+    def chosen(self) -> tuple[str, ...]:
+        """The names of parts that others could have been instead of, from the outside to the inside."""
+        own = (self.parts[0].name,) if self.one_of and self.parts else ()
+        return own + tuple(name for part in self.parts for name in part.chosen)
+
+    @cached_property
+    def suffix(self) -> str:
+        """What `chosen` adds to its name."""
+        return "".join(f"/{name}" for name in self.chosen)
+
+    @cached_property
+    def all_loads(self) -> Mapping[str, str]:
+        """What its containers load: classes, each with its level."""
+        return {load: level for leaf in self.leaves for load, level in leaf.loads.items()}
+
+    def sizes(self, milli: int) -> tuple[int, ...] | None:
+        """CPUs of each leaf for containers that ask for *milli* in all; None where the type allows no balloon so large.
+
+        The parts of a composite balloon share evenly.
+        """
+        if not self.parts:
+            size = max(self.type.min_cpus, -(-max(milli, 1) // 1000))
+            return None if self.max_cpus is not None and size > self.max_cpus else (size,)
+        share = -(-max(milli, 1, self.type.min_cpus * 1000) // len(self.parts))
+        found: list[int] = []
+        for part in self.parts:
+            sizes = part.sizes(share)
+            if sizes is None:
+                return None
+            found += sizes
+        return None if self.max_cpus is not None and sum(found) > self.max_cpus else tuple(found)
+
+    @cached_property
+    def limit(self) -> int | None:
+        """How many CPUs it can have at most; None: any number."""
+        known = [part.limit for part in self.parts if part.limit is not None]
+        limits = [self.max_cpus, min(known) * len(self.parts) if known else None]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 @dataclass(frozen=True)

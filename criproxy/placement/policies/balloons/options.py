@@ -14,7 +14,7 @@ from criproxy.placement.alloc.affinity.expressions import keys_of
 from criproxy.placement.options.match_keys import KEYS, is_key
 from criproxy.placement.options.policy_options import Misfit, Path, may_use
 from criproxy.placement.policies.balloons.balloon_choice import keys_in
-from criproxy.placement.policies.balloons.balloon_cpus import shape_of, smallest
+from criproxy.placement.policies.balloons.balloon_cpus import smallest, with_parts
 from criproxy.placement.policies.balloons.fields import (
     ANNOTATION,
     DEFAULT,
@@ -84,7 +84,7 @@ class BalloonsOptions(BalloonsFields):
 def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
     """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
     cpus = state.catalogue.topology.cpus
-    least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
+    least, there = sum(smallest(with_parts(kind))), len(state.of(kind))
     machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
     left = f"{free} {are(free)} left of {machine}"
     others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)

@@ -15,7 +15,7 @@ from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of
 from criproxy.placement.options.pod_wishes import HIDE, hiding_of, memory_wish
 from criproxy.placement.policies.balloons.balloon_choice import Filled, Filling, Way, kind_of
-from criproxy.placement.policies.balloons.balloon_cpus import Shape, shape_of
+from criproxy.placement.policies.balloons.balloon_cpus import with_parts
 from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT
 from criproxy.placement.policies.balloons.kinds import Kind, catalogue
 from criproxy.placement.policies.balloons.options import BalloonsOptions
@@ -75,7 +75,7 @@ class BalloonsPolicy:
         kind, had, state = kind_of(types, wishes), node.grants.get(container.key), read(types, node, node.grants)
         own = state.balloons.get(had.pool) if had else None
         own = own if own and container.key in own.keys else None
-        if own is None or own.kind is not kind:
+        if own is None or own.kind.index != kind.index:
             return Filling(node, _others(state, node, own, container), container, kind), None
         keys = tuple(key for key in own.keys if key != container.key)
         shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
@@ -171,7 +171,7 @@ def _others(state: State, node: Node, own: Balloon | None, container: Container)
 
 def _fitted(state: State, balloon: Balloon, node: Node) -> Balloon:
     """*balloon* with the size that its containers need, as far as there are CPUs, if possible next to their memory."""
-    sizes = balloon.shape.sizes(balloon.milli)
+    sizes = balloon.kind.sizes(balloon.milli)
     if balloon.kind.fixed or sizes is None or sum(sizes) > len(balloon.home | state.free):
         return balloon
     return state.resize(balloon, sizes, rather=worth_keeping(node, balloon, sizes))
@@ -248,12 +248,12 @@ def _lacks(filling: Filling, balloon: Balloon) -> str:
     if filling.kind.fixed:
         return "" if balloon.home else "CPUs"
     milli = balloon.milli + asked_milli(filling.container)
-    sizes = balloon.shape.sizes(milli)
+    sizes = balloon.kind.sizes(milli)
     missing = 0 if sizes is None else filling.missing_cpus(balloon, sizes)
     if filling.joined(balloon) is not None:
         return ""
     if sizes is None:
-        return _over(balloon.shape, milli)
+        return _over(balloon.kind, milli)
     return counted(missing, "CPU") if missing > 0 else "the NUMA nodes of its memory"
 
 
@@ -262,13 +262,13 @@ def _lacks_new(filling: Filling) -> str:
     if filling.is_full:
         return f"a place: maxBalloons allows no more than {filling.kind.type.max_balloons}"
     milli = max(asked_milli(filling.container), 1)
-    shape = shape_of(filling.kind, filling.state.counts() if filling.kind.chooses else {})
-    sizes = shape.sizes(milli)
-    return _over(shape, milli) if sizes is None else counted(sum(sizes) - len(filling.state.free), "CPU")
+    kind = with_parts(filling.kind, filling.state.counts() if filling.kind.chooses else {})
+    sizes = kind.sizes(milli)
+    return _over(kind, milli) if sizes is None else counted(sum(sizes) - len(filling.state.free), "CPU")
 
 
-def _over(shape: Shape, milli: int) -> str:
+def _over(kind: Kind, milli: int) -> str:
     """What is too much for the largest balloon; a composite one may be too large in one of its parts only."""
-    limit = shape.limit or 0
+    limit = kind.limit or 0
     over = milli - 1000 * limit
     return f"{over}m: its type allows {limit} CPUs" if over > 0 else "CPUs that its parts may have"

@@ -21,7 +21,7 @@ from criproxy.model.node import Node, changed_keys
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.locality import Wants
-from criproxy.placement.policies.balloons.balloon_cpus import Shape, resized, shape_of, smallest
+from criproxy.placement.policies.balloons.balloon_cpus import resized, smallest, with_parts
 from criproxy.placement.policies.balloons.fields import RESERVED
 from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
 
@@ -30,7 +30,8 @@ from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
 class Balloon:
     """CPUs, and the containers that run there."""
 
-    shape: Shape
+    kind: Kind
+    """Its type, with the parts that it has."""
     instance: int
     home: CpuSet = NO_CPUS
     """Its own CPUs."""
@@ -40,14 +41,9 @@ class Balloon:
     """Its containers, in the order in which they came."""
 
     @property
-    def kind(self) -> Kind:
-        """Its type."""
-        return self.shape.kind
-
-    @property
     def name(self) -> str:
         """As in `Grant.pool`, such as ``fast[1]``; a composite one that has chosen parts names them."""
-        return f"{self.shape.kind.type.name}[{self.instance}]{self.shape.suffix}"
+        return f"{self.kind.name}[{self.instance}]{self.kind.suffix}"
 
     @property
     def free_milli(self) -> int:
@@ -78,7 +74,7 @@ class State:
 
     def lent(self, balloon: Balloon) -> CpuSet:
         """CPUs of no balloon that containers of *balloon* may use as long as they are idle."""
-        level = balloon.shape.kind.type.share_idle_cpus_in_same
+        level = balloon.kind.type.share_idle_cpus_in_same
         if level is None:
             return NO_CPUS
         part = self.catalogue.around(level, balloon.home)
@@ -97,7 +93,7 @@ class State:
     def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
         """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""
         others = [balloon for name, balloon in self.balloons.items() if name != besides] if loads else []
-        homes = {load: NO_CPUS.union(*(b.home for b in others if load in b.shape.loads)) for load in loads}
+        homes = {load: NO_CPUS.union(*(b.home for b in others if load in b.kind.all_loads)) for load in loads}
         return tuple(self.catalogue.around(level, homes[load]) for load, level in loads.items())
 
     def with_balloon(self, balloon: Balloon) -> "State":
@@ -141,13 +137,13 @@ class State:
         """
         used = {balloon.instance for balloon in self.of(kind)}
         instance = next(number for number in range(len(used) + 1) if number not in used)
-        shape = shape_of(kind, self.counts() if kind.chooses else {})
+        kind = with_parts(kind, self.counts() if kind.chooses else {})
         if kind.fixed:
-            return Balloon(shape, instance, kind.fixed & self.usable)
-        sizes = shape.sizes(milli) if milli else smallest(shape)
+            return Balloon(kind, instance, kind.fixed & self.usable)
+        sizes = kind.sizes(milli) if milli else smallest(kind)
         if sizes is None or sum(sizes) > len(self.free):
             return None
-        return self.resize(Balloon(shape, instance), sizes, close_to, rather)
+        return self.resize(Balloon(kind, instance), sizes, close_to, rather)
 
     def resize(
         self,
@@ -160,14 +156,14 @@ class State:
 
         A part that shrinks keeps of CPUs that suit it those in the first of *rather*, of them those in the second.
         """
-        loads = self.loaded(balloon.shape.loads, balloon.name)
+        loads = self.loaded(balloon.kind.all_loads, balloon.name)
         strangers = self.strangers - (self.catalogue.counted if balloon.kind.name == RESERVED else NO_CPUS)
         also, free = Wants(close_to, (*loads, strangers) if strangers else loads, rather), self.free - balloon.home
-        return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, also))
+        return replace(balloon, home=resized(self.catalogue, balloon.kind, balloon.home, free, sizes, also))
 
     def counts(self) -> Counter[str]:
         """How many balloons there are of each type, parts of others included."""
-        return Counter(name for balloon in self.balloons.values() for name in balloon.shape.names())
+        return Counter(name for balloon in self.balloons.values() for name in balloon.kind.family())
 
 
 def asked_milli(container: Container) -> int:
@@ -226,7 +222,7 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
         balloons = _parted(_as_granted(catalogue, node, grants, _NOTHING), usable)
     by_kind: dict[int, list[Balloon]] = {}
     for balloon in sorted(balloons.values(), key=attrgetter("instance")):
-        by_kind.setdefault(balloon.shape.kind.index, []).append(balloon)
+        by_kind.setdefault(balloon.kind.index, []).append(balloon)
     free = _free(catalogue, usable, balloons.values())
     strangers = NO_CPUS if strangers >= usable else strangers
     return State(catalogue, usable, balloons, free, by_kind, strangers).settled()
@@ -254,7 +250,7 @@ def _filled(empty: Balloon, keys: Sequence[str], node: Node, grants: Mapping[str
     homes = {grants[key].home or grants[key].cpus for key in keys}
     milli = sum(asked_milli(each) for each in members(node, keys))
     home = next(iter(homes)) if len(homes) == 1 else NO_CPUS.union(*homes)
-    return Balloon(empty.shape, empty.instance, empty.kind.fixed or home, milli, tuple(keys))
+    return Balloon(empty.kind, empty.instance, empty.kind.fixed or home, milli, tuple(keys))
 
 
 def _are_apart(balloons: Mapping[str, Balloon], usable: CpuSet) -> bool:
@@ -282,5 +278,5 @@ def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
     if found is None or kind is None:
         return None
     chosen = tuple(found[3].split("/")[1:])
-    shape = shape_of(kind, chosen=chosen)
-    return Balloon(shape, int(found[2])) if shape.chosen == chosen else None
+    kind = with_parts(kind, chosen=chosen)
+    return Balloon(kind, int(found[2])) if kind.chosen == chosen else None

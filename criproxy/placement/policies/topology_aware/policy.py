@@ -21,7 +21,7 @@ from criproxy.placement.alloc.cpus import Taste
 from criproxy.placement.alloc.memory.place_memory import place_memory, return_memory
 from criproxy.placement.alloc.near import resize_cpus, take_beside, take_near
 from criproxy.placement.alloc.pools import Pool
-from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared, decider
+from criproxy.placement.alloc.rank import Candidate, Candidates, Row, compared
 from criproxy.placement.alloc.sharing import Division, divide
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.pod_wishes import hiding_of, memory_wish, near_words, nodes_of
@@ -264,7 +264,7 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
     if len(order) == 1:
         return "that is the only pool" if only else "no other pool has that much left"
     best, second = order[:2]
-    decided = decider(best, second)
+    decided = compared(OF, (best, second)).decided_by
     why = f"is preferred to {second.name} because {decided.name}" if decided else "is the first of several equal pools"
     return f"{best.name} {why}"
 
