@@ -131,10 +131,8 @@ def test_what_others_limit_stays(
 ) -> None:
     """What a class leaves out; what it has replaced comes back, also from a service that was killed meanwhile."""
     one, two = disks
-    other = controls(
-        cgroup, Throttle(devices=(one.path,), read_bps=7 * MIB), Throttle(devices=(two.path,), write_iops=7)
-    )
-    others.apply("c", other, None)
+    limited = Throttle(devices=(one.path,), read_bps=7 * MIB), Throttle(devices=(two.path,), write_iops=7)
+    others.apply("c", controls(cgroup, *limited), None)
     before = limits(cgroup)
     wanted = controls(cgroup, Throttle(devices=(one.path,), read_bps=MIB, write_bps=MIB))
 
@@ -213,9 +211,8 @@ def test_weights_with_bfq(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits
     assert weights(cgroup) == ["default 100"]
     file = cgroup.file(V2_WEIGHT if UNIFIED else V1_FILES["weight"])
     why = "weights need the I/O scheduler bfq: echo bfq >/sys/block/NAME/queue/scheduler"
-    assert part.apply("c", controls(cgroup, Throttle(devices=(two.path,), weight=500)), None) == [
-        f"{file} of {two.number}: {why}"
-    ]
+    said = part.apply("c", controls(cgroup, Throttle(devices=(two.path,), weight=500)), None)
+    assert said == [f"{file} of {two.number}: {why}"]
 
 
 def test_values_that_the_kernel_refuses_are_said(cgroup: Cgroup, disks: list[Disk], part: BlockIoLimits) -> None:

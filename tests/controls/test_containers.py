@@ -225,9 +225,8 @@ async def test_a_full_disk_leaves_new_containers_alone(tmp_path: Path) -> None:
         fill(disk)
         more = dict.fromkeys(map("more-{}".format, range(100)), 1)  # the last block of a file may have room
         (trouble,) = await node.apply(look=False, a=10, b=20, **more)
-        assert trouble == (
-            f"what is applied to containers cannot be stored in {node.state}/{CONTAINERS}: No space left on device"
-        )
+        why = f"cannot be stored in {node.state}/{CONTAINERS}: No space left on device"
+        assert trouble == f"what is applied to containers {why}"
         assert node.bursts == "10 0 0"
         free(disk)
         assert await node.apply(a=10, b=20) == []

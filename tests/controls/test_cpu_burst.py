@@ -123,19 +123,6 @@ def test_a_service_that_was_killed_before_its_first_write(cgroup: Cgroup, part: 
     assert burst(cgroup) == 45_000
 
 
-def test_a_restarted_service_takes_its_own_value_for_no_original(
-    cgroup: Cgroup, part: CpuBurst, tmp_path: Path
-) -> None:
-    """There is no burst when the class goes."""
-    part.apply("c", controls(cgroup, 40_000), None)
-    restarted = again(tmp_path)
-    restarted.look("c", controls(cgroup, 40_000))
-
-    restarted.forget("c", controls(cgroup, 40_000))
-
-    assert burst(cgroup) == 0
-
-
 def test_a_container_that_is_gone_is_no_trouble(part: CpuBurst) -> None:
     """Nor one that has not begun."""
     with Cgroup() as cgroup:

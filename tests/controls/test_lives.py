@@ -94,9 +94,8 @@ def to(cpus: str, claimed: str = "") -> Changes:
     """Where the four interrupts go, of which one is claimed, and those to come."""
     mask = {"0-2": "7", "0-1": "3"}[cpus]
     irqs = {f"proc/irq/{number}/smp_affinity_list": cpus for number in range(24, 28)}
-    return (
-        {"proc/irq/default_smp_affinity": mask} | irqs | ({"proc/irq/24/smp_affinity_list": claimed} if claimed else {})
-    )
+    own = {"proc/irq/24/smp_affinity_list": claimed} if claimed else {}
+    return {"proc/irq/default_smp_affinity": mask} | irqs | own
 
 
 FREQUENCY, UNCORE = f"{CPUS}/cpufreq/policy3/scaling_", f"{CPUS}/intel_uncore_frequency/package_01_die_00/"
@@ -173,9 +172,8 @@ def in_a_cgroup(kind: str, folder: Path) -> Iterator[Life]:
     """A program with two threads and a disk, of which all there is to see are its scheduling, limit and burst."""
     with ExitStack() as stack:
         cgroup, disk = stack.enter_context(Cgroup()), stack.enter_context(Disk(folder, "disk"))
-        script = (
-            "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start(); print(); input()"
-        )
+        start = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+        script = f"import threading; {start}; print(); input()"
         program = cgroup.run("python3", "-c", script)
         assert program.stdout
         program.stdout.readline()
@@ -190,11 +188,8 @@ def in_a_cgroup(kind: str, folder: Path) -> Iterator[Life]:
             return {**threads, **burst, "limits": limits.read_text().strip()}
 
         def limit(read_bps: int) -> str:
-            return (
-                f"{disk.number} rbps={read_bps} wbps=max riops=max wiops=max"
-                if UNIFIED
-                else f"{disk.number} {read_bps}"
-            )
+            words = f"rbps={read_bps} wbps=max riops=max wiops=max" if UNIFIED else str(read_bps)
+            return f"{disk.number} {words}"
 
         def has(kind: Any) -> Desired:  # noqa: ANN401 (fields of ContainerControls)
             return Desired(containers={"c": ContainerControls(cgroup=cgroup.path, **kind)})

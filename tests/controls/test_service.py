@@ -19,6 +19,7 @@ from criproxy.model.controls import ContainerControls, CpuTuning, Desired, IrqCl
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.text.plain import to_plain
 from criproxy.process.control_client import ControlClient, DaemonRefuses, NoDaemon
+from tests.conftest import ROOT
 from tests.controls.trees import CPUS, Tree
 from tests.daemons import LIMIT_S, Process, until
 from tests.disks import fill, free, small_disk
@@ -187,9 +188,7 @@ async def test_put_back_needs_no_daemon(tmp_path: Path, files: dict[Path, str]) 
 async def test_no_kill_between_two_steps_loses_what_was_there_before(tmp_path: Path) -> None:
     """Before each step of two maps on a disk; whatever was changed by then, all files are put back."""
     command = (sys.executable, "-P", "-m", "tests.controls.killed", str(tmp_path))
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
-    )
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
     text, _ = await process.communicate()
     steps = [json.loads(line) for line in text.splitlines()]
 
@@ -275,6 +274,11 @@ async def test_only_root_connects(service: Service) -> None:
     assert stat.S_IMODE(service.state.stat().st_mode) == 0o700
 
 
+def first(**cgroups: str) -> dict[str, Any]:
+    """A first map with containers that have these cgroups."""
+    return {"generation": 1, "desired": {"containers": {name: {"cgroup": path} for name, path in cgroups.items()}}}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -286,21 +290,11 @@ async def test_only_root_connects(service: Service) -> None:
         pytest.param({"generation": 1, "desired": {"irqs": {}}}, "Desired.irqs.cpus is missing", id="irqs"),
         pytest.param({"generation": 1, "desired": {"cpus": {"a": 3}}}, "Desired.cpus.a must be", id="cpus"),
         pytest.param(
-            {"generation": 1, "desired": {"containers": {"a": {"cgroup": "/kubepods/../../etc"}}}},
-            "'/kubepods/../../etc' is not the path of a cgroup",
-            id="cgroup-elsewhere",
+            first(a="/kubepods/../../etc"), "'/kubepods/../../etc' is not the path of a cgroup", id="elsewhere"
         ),
-        pytest.param(
-            {"generation": 1, "desired": {"containers": {"a": {"cgroup": ""}}}}, "'' is not the path", id="root-cgroup"
-        ),
-        pytest.param(
-            {"generation": 1, "desired": {"containers": {"../a": {"cgroup": "a"}}}}, "is not the path", id="strange-id"
-        ),
-        pytest.param(
-            {"generation": 1, "desired": {"containers": {str(n): {"cgroup": "a"} for n in range(20_001)}}},
-            "20001 containers are too many",
-            id="too-many",
-        ),
+        pytest.param(first(a=""), "'' is not the path", id="root-cgroup"),
+        pytest.param(first(**{"../a": "a"}), "is not the path", id="strange-id"),
+        pytest.param(first(**{str(n): "a" for n in range(20_001)}), "20001 containers are too many", id="too-many"),
     ],
 )
 async def test_a_wrong_request_changes_nothing(

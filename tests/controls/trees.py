@@ -113,9 +113,9 @@ class KernelModel(KernelFiles):
         """Write as the kernel does."""
         file = Path(path)
         if path in self.failing or file.parent.name in self.managed:
-            raise _error(self.failing.get(path, errno.EIO), path)
+            raise failure(self.failing.get(path, errno.EIO), path)
         if not file.exists():
-            raise _error(errno.ENOENT, path)
+            raise failure(errno.ENOENT, path)
         shown = self._taken(file, text)
         self.writes.append((file.name, text))
         super().write(path, shown)
@@ -124,9 +124,8 @@ class KernelModel(KernelFiles):
         """Return what the file shows afterwards."""
         match file.name:
             case "scaling_min_freq" | "scaling_max_freq":
-                lowest, highest = (
-                    int(self.read(str(file.with_name(f"cpuinfo_{each}_freq")))) for each in ("min", "max")
-                )
+                limits = (self.read(str(file.with_name(f"cpuinfo_{each}_freq"))) for each in ("min", "max"))
+                lowest, highest = map(int, limits)
                 return self._limit(file, min(max(int(text), lowest), highest))
             case "min_freq_khz" | "max_freq_khz":
                 return self._limit(file, int(text))
@@ -136,11 +135,9 @@ class KernelModel(KernelFiles):
                     super().write(str(file.with_name("energy_performance_preference")), "performance")
                 return text
             case "energy_performance_preference":
-                if self.read(str(file.with_name("scaling_governor"))) == "performance" and text not in (
-                    "0",
-                    "performance",
-                ):
-                    raise _error(errno.EBUSY, str(file))
+                is_fixed = self.read(str(file.with_name("scaling_governor"))) == "performance"
+                if is_fixed and text not in ("0", "performance"):
+                    raise failure(errno.EBUSY, str(file))
                 if text.isdigit():
                     return NAMES.get(int(text), text)
                 self._one_of(file, text, "energy_performance_available_preferences")
@@ -148,11 +145,11 @@ class KernelModel(KernelFiles):
             case "smp_affinity_list" | "default_smp_affinity":
                 cpus = parse_mask(text) if file.name.startswith("default") else parse_cpuset(text)
                 if not cpus & self.online:
-                    raise _error(errno.EINVAL, str(file))
+                    raise failure(errno.EINVAL, str(file))
                 return text
             case "disable":
                 return str(int(bool(int(text))))
-        raise _error(errno.EACCES, str(file))
+        raise failure(errno.EACCES, str(file))
 
     def _limit(self, file: Path, khz: int) -> str:
         """Refuse a limit beyond the other one."""
@@ -160,13 +157,14 @@ class KernelModel(KernelFiles):
         swapped = file.name.replace("min", "max") if is_lower else file.name.replace("max", "min")
         other = int(self.read(str(file.with_name(swapped))))
         if (khz > other) if is_lower else (khz < other):
-            raise _error(errno.EINVAL, str(file))
+            raise failure(errno.EINVAL, str(file))
         return str(khz)
 
     def _one_of(self, file: Path, text: str, choices: str) -> None:
         if text not in self.read(str(file.with_name(choices))).split():
-            raise _error(errno.EINVAL, str(file))
+            raise failure(errno.EINVAL, str(file))
 
 
-def _error(number: int, path: str) -> OSError:
+def failure(number: int, path: str) -> OSError:
+    """What the kernel answers."""
     return OSError(number, os.strerror(number), path)

@@ -1,6 +1,7 @@
 """Cards that come as CDI devices: what stands beside their names, and which names bring none."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,9 +73,7 @@ def test_void_beside_cdi(
         row("foreign-hide", asked("A=1", cdi=(FOREIGN,)), None, f"A=1 {VOID}", "hidden", of=fail("hide")),
         row("foreign-fail", asked("A=1", cdi=(FOREIGN,)), None, f"A=1 {VOID}", "hidden", of=fail("fail"), refused=None),
         row("foreign-again", asked(VOID, cdi=(FOREIGN,)), None, VOID, "", of=fail("fail")),
-        row(
-            "foreign-report", asked(cdi=(FOREIGN,)), None, "", "would-hide", of=fail("hide", hide_unallocated="report")
-        ),
+        row("foreign-report", asked(cdi=(FOREIGN,)), None, "", "would-hide", of=replace(REPORT, on_no_evidence="hide")),
         row("foreign-off", asked(cdi=(FOREIGN,)), None, "", "", of=fail("fail", hide_unallocated="off")),
         row("foreign-told", asked(cdi=(FOREIGN,)), NOTHING, VOID, "hidden"),
         row("foreign-keep", asked(cdi=(FOREIGN,)), None, "", "cdi-unresolved"),
@@ -109,9 +108,8 @@ def test_what_a_pod_asks_for_goes_beside_a_device_that_tells_no_card(name: str, 
 
 def test_sentences() -> None:
     """They name the card, or say what hides all others."""
-    assert [each.sentence for each in at_create(asked(cdi=(GPU,))).findings] == [
-        "nvidia: GPU-b is allocated to it (cdi)"
-    ]
+    (finding,) = at_create(asked(cdi=(GPU,))).findings
+    assert finding.sentence == "nvidia: GPU-b is allocated to it (cdi)"
     (finding,) = at_create(asked(cdi=(FOREIGN,)), of=fail("hide")).findings
     assert finding.sentence == (
         "nvidia: a CDI device of an unknown kind may include a card: NVIDIA_VISIBLE_DEVICES=void hides every other card"

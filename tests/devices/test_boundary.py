@@ -31,6 +31,7 @@ ON_ASCEND, ON_KATA, ON_AMD = (Requester(namespace="default", runtime=name) for n
 BUILT_IN = rules(*BUILTIN.values())
 HIDDEN = f"A=1 {VOID} AMD_V=void HABANA_V=none"
 NODES_A, NODES_B = ["/dev/nvidia0", *SHARED], ["/dev/nvidia1", *SHARED]
+NODES_OF_TWO, NO_NODES = ["/dev/rdma0", *NODES_A, "/dev/npu1"], rules(keep_access_on_update=False)
 ASCENDS, ASCEND_SHARED = given(huawei_com__Ascend910="Ascend910-1,Ascend910-3"), list(STOCKS["ascend"].shared)
 PART = given(huawei_com__Ascend910="Ascend910-2c-100-1")
 AND_PART = given(huawei_com__Ascend910="Ascend910-1,Ascend910-2c-100-0")
@@ -59,9 +60,8 @@ def serial(kind: DeviceClass, resource: str) -> Any:  # noqa: ANN401 (a Paramete
 def amd(id: str, *own: str, left: str, words: str = "*", kind: DeviceClass = AMD, **more: Any) -> Any:  # noqa: ANN401
     """A create with the nodes of an AMD card, as its plugin passes them."""
     who, nodes = more.pop("who", SYSTEM), list(AMD_NODES)
-    return row(
-        f"amd-{id}", asked(*own, devices=AMD_NODES), None, left, words, of=rules(kind, **more), who=who, nodes=nodes
-    )
+    create = asked(*own, devices=AMD_NODES)
+    return row(f"amd-{id}", create, None, left, words, of=rules(kind, **more), who=who, nodes=nodes)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,8 @@ def amd(id: str, *own: str, left: str, words: str = "*", kind: DeviceClass = AMD
         row("13-amd", asked(devices=AMD_NODES), AMD_CARD, NO_AMD, of=rules(AMD), nodes=[*AMD_NODES]),
         row("13-amd-two", asked("DOCKER_RESOURCE_x=all", "AMD_V=all"), NOTHING, NO_AMD, of=rules(AMD)),
         row("13-habana", asked("HABANA_VISIBLE_DEVICES_X=all"), NOTHING, "HABANA_V=none", of=rules(HABANA)),
-        row(
-            "14", asked(CARD), GPU_B, CARD, "allocated no-device-nodes", of=rules(keep_access_on_update=False), nodes=[]
-        ),
-        row(
-            "19-two",
-            TWO,
-            NPU_1,
-            f"A=1 RDMA=x A=1 {CARD_A}",
-            of=rules(NVIDIA, ALI),
-            nodes=["/dev/rdma0", *NODES_A, "/dev/npu1"],
-        ),
+        row("14", asked(CARD), GPU_B, CARD, "allocated no-device-nodes", of=NO_NODES, nodes=[]),
+        row("19-two", TWO, NPU_1, f"A=1 RDMA=x A=1 {CARD_A}", of=rules(NVIDIA, ALI), nodes=NODES_OF_TWO),
         row("20-all", asked("A=1"), NOTHING, HIDDEN, of=BUILT_IN),
         row("20-again", asked(*HIDDEN.split()), NOTHING, HIDDEN, "", of=BUILT_IN),
         row("exempt-namespace", asked(ALL), NOTHING, ALL, "exempt", of=EXEMPT, who=SYSTEM),
@@ -115,9 +106,7 @@ def amd(id: str, *own: str, left: str, words: str = "*", kind: DeviceClass = AMD
         serial(HABANA, "habana.ai/gaudi"),
         serial(CAMBRICON, "cambricon.com/mlu"),
         serial(replace(AMD, write_env=True, id_format="plugin"), "amd.com/gpu"),
-        row(
-            "part-is-not-widened", asked("ASCEND_V=100", "ASCEND_V=0"), PART, "ASCEND_V=100", of=rules(ASCEND), nodes=[]
-        ),
+        row("part-stays", asked("ASCEND_V=100", "ASCEND_V=0"), PART, "ASCEND_V=100", of=rules(ASCEND), nodes=[]),
         row("beside-a-part", asked("ASCEND_V=1,100"), AND_PART, "ASCEND_V=1,100", of=rules(ASCEND)),
         row("limits-stay", asked(CARD, "CUDA_DISABLE_CONTROL=true"), GPU_B, CARD, REMOVED),
         row("kept-beside-a-card", asked(CARD, ALL), GPU_B, f"{CARD} {ALL}", KEPT, of=keep("keep"), nodes=NODES_B),

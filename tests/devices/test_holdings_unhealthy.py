@@ -47,7 +47,6 @@ def test_what_the_kubelet_is_told() -> None:
 
     assert told.code is StatusCode.FAILED_PRECONDITION
     assert told.sentence == (
-        "its card GPU-a (nvidia) has been unhealthy since 1970-01-01T00:00:01.500Z (XID 79); criproxy creates it "
-        "once the "
-        "card is healthy again (onUnhealthy: stop)"
+        "its card GPU-a (nvidia) has been unhealthy since 1970-01-01T00:00:01.500Z (XID 79); "
+        "criproxy creates it once the card is healthy again (onUnhealthy: stop)"
     )

@@ -40,9 +40,7 @@ def cards(annotations: dict[str, str], *known: Known) -> dict[str, tuple[str, ..
     [
         pytest.param(annotated(nvidia_com__gpu="GPU-a::3"), {"nvidia": ("GPU-a",)}, id="a-replica"),
         pytest.param(
-            annotated(nvidia_com__gpu="GPU-b::1,GPU-a::0,GPU-b::0"),
-            {"nvidia": ("GPU-b", "GPU-a")},
-            id="of-one-card-once",
+            annotated(nvidia_com__gpu="GPU-b::1,GPU-a::0,GPU-b::0"), {"nvidia": ("GPU-b", "GPU-a")}, id="once"
         ),
         pytest.param(annotated(nvidia_com__gpu_shared="GPU-a::0"), {"nvidia": ("GPU-a",)}, id="renamed-by-default"),
         pytest.param(annotated(aliyun_com__npu_shared="0::7"), {"ali-npu": ("0",)}, id="of-a-class-with-an-exact-name"),

@@ -5,7 +5,7 @@ import pytest
 from criproxy.devices.evidence.device_request import DeviceRequest, EnvVar, MountPoint
 from criproxy.devices.mps_client import MpsClient, mps_client, with_shared_memory
 
-GPU = "/mps/nvidia.com/gpu/pipe"
+GPU, AT_ROOT = "/mps/nvidia.com/gpu/pipe", "/nvidia.com/gpu/pipe"
 CLIENT = MpsClient("/run/nvidia/mps/nvidia.com/gpu/pipe", "/run/nvidia/mps/shm")
 PIPE, SHM = MountPoint(GPU, CLIENT.pipe), MountPoint("/dev/shm", CLIENT.shared_memory)
 LOG = MountPoint("/dev/termination-log", "/pods/log")
@@ -23,9 +23,7 @@ def create(*mounts: MountPoint, pipe: str = GPU) -> DeviceRequest:
     [
         pytest.param(create(PIPE, SHM), CLIENT, id="as-our-plugin-writes-it"),
         pytest.param(create(LOG, SHM, PIPE), CLIENT, id="in-any-order"),
-        pytest.param(
-            create(MountPoint(GPU, "/nvidia.com/gpu/pipe")), MpsClient("/nvidia.com/gpu/pipe", "/shm"), id="root"
-        ),
+        pytest.param(create(MountPoint(GPU, AT_ROOT)), MpsClient(AT_ROOT, "/shm"), id="root"),
         pytest.param(DeviceRequest(mounts=(PIPE, SHM)), None, id="without-the-variable"),
         pytest.param(create(SHM), None, id="without-the-mount"),
         pytest.param(create(MountPoint(GPU, "/tmp/pipe")), None, id="from-elsewhere"),

@@ -21,6 +21,7 @@ from criproxy.model.grant import Applied
 from tests.host.tree import plant
 
 V1, V2 = "sys/fs/cgroup/cpuset", "sys/fs/cgroup"
+PODS, V1S, V2S = f"{V1}/kubepods", f"{V1}/kubepods.slice", f"{V2}/kubepods.slice"
 ONE = frozenset({1})
 ALL = frozenset({0, 1})
 
@@ -29,33 +30,11 @@ ALL = frozenset({0, 1})
     ("files", "cpus", "mems", "where"),
     [
         pytest.param({f"{V1}/cpuset.cpus": "0-1", f"{V1}/cpuset.mems": "0"}, ALL, {0}, V1, id="v1-root"),
-        pytest.param(
-            {f"{V1}/cpuset.cpus": "0-1", f"{V1}/kubepods/cpuset.cpus": "1"},
-            ONE,
-            None,
-            f"{V1}/kubepods",
-            id="v1-cgroupfs",
-        ),
-        pytest.param(
-            {f"{V1}/kubepods.slice/cpuset.cpus": "1", f"{V1}/kubepods.slice/cpuset.mems": "0"},
-            ONE,
-            {0},
-            f"{V1}/kubepods.slice",
-            id="v1-systemd",
-        ),
-        pytest.param(
-            {f"{V1}/cpuset.cpus": "0-1", f"{V1}/kubepods/cpuset.cpus": "\n"}, ALL, None, V1, id="v1-not-filled-yet"
-        ),
-        pytest.param(
-            {f"{V2}/kubepods.slice/cpuset.cpus.effective": "1", f"{V2}/kubepods.slice/cpuset.cpus": ""},
-            ONE,
-            None,
-            f"{V2}/kubepods.slice",
-            id="v2-systemd",
-        ),
-        pytest.param(
-            {f"{V2}/kubepods.slice/x": "", f"{V2}/cpuset.cpus.effective": "0-1"}, ALL, None, V2, id="v2-no-controller"
-        ),
+        pytest.param({f"{V1}/cpuset.cpus": "0-1", f"{PODS}/cpuset.cpus": "1"}, ONE, None, PODS, id="v1-cgroupfs"),
+        pytest.param({f"{V1S}/cpuset.cpus": "1", f"{V1S}/cpuset.mems": "0"}, ONE, {0}, V1S, id="v1-systemd"),
+        pytest.param({f"{V1}/cpuset.cpus": "0-1", f"{PODS}/cpuset.cpus": "\n"}, ALL, None, V1, id="v1-not-filled-yet"),
+        pytest.param({f"{V2S}/cpuset.cpus.effective": "1", f"{V2S}/cpuset.cpus": ""}, ONE, None, V2S, id="v2-systemd"),
+        pytest.param({f"{V2S}/x": "", f"{V2}/cpuset.cpus.effective": "0-1"}, ALL, None, V2, id="v2-no-controller"),
         pytest.param(
             {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n", "cg/two/kubepods/cpuset.cpus.effective": "1"},
             ONE,
@@ -329,22 +308,18 @@ def group(name: str, files: set[str]) -> dict[str, str]:
     return {f"{ROOT}/{name}/{file}": "" for file in (*files, "cgroup.procs", "cpu.stat")}
 
 
+INIT = group("init.scope", set())
+
+
 @pytest.mark.parametrize(
     ("tree", "expected", "is_assumed"),
     [
         pytest.param(group("kubepods.slice", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="pods"),
         pytest.param(
-            group("init.scope", set()) | group("kubepods", MEMORY | CPU | IO),
-            MEMORY | CPU | {"io.max"},
-            False,
-            id="the-kubelet-has-made-its-own",
+            INIT | group("kubepods", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="of-the-kubelet"
         ),
-        pytest.param(
-            group("init.scope", set()) | group("system.slice", MEMORY), MEMORY | NO_MEMORY, True, id="a-node-that-boots"
-        ),
-        pytest.param(
-            group("a.slice", MEMORY) | group("b.slice", CPU | IO), MEMORY | CPU | {"io.max"}, False, id="each-elsewhere"
-        ),
+        pytest.param(INIT | group("system.slice", MEMORY), MEMORY | NO_MEMORY, True, id="a-node-that-boots"),
+        pytest.param(group("a", MEMORY) | group("b", CPU | IO), MEMORY | CPU | {"io.max"}, False, id="each-elsewhere"),
         pytest.param(
             group("a.slice", CPU | IO) | {f"{ROOT}/cgroup.controllers": "cpu io\n"},
             CPU | {"io.max"},

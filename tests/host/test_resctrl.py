@@ -86,11 +86,7 @@ def test_reads_what_can_be_divided(tmp_path: Path, files: dict[str, str], expect
     ("files", "said"),
     [
         pytest.param({}, "this machine has no resctrl", id="no-resctrl"),
-        pytest.param(
-            {"proc/filesystems": "nodev\tresctrl\n"},
-            "not mounted: mount -t resctrl resctrl /sys/fs/resctrl",
-            id="mount",
-        ),
+        pytest.param({"proc/filesystems": "nodev\tresctrl\n"}, "mount -t resctrl resctrl /sys/fs/resctrl", id="mount"),
         pytest.param(MOUNTED, "can divide neither caches nor memory bandwidth", id="monitoring-only"),
     ],
 )

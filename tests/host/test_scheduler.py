@@ -8,7 +8,8 @@ from criproxy.host.scheduler import read_scheduler
 from criproxy.model.machine.scheduler import Scheduler
 from tests.host.tree import plant
 
-V1 = {"sys/fs/cgroup/cpu/cpu.rt_runtime_us": "950000\n"}
+V1, LIMIT = "sys/fs/cgroup/cpu", "cpu.rt_runtime_us"
+ROOT = {f"{V1}/{LIMIT}": "950000\n"}
 
 
 @pytest.mark.parametrize(
@@ -20,15 +21,9 @@ V1 = {"sys/fs/cgroup/cpu/cpu.rt_runtime_us": "950000\n"}
             Scheduler(runtime_us=-1, longest_period_us=100),
             id="limits",
         ),
-        pytest.param(V1, Scheduler(pods_runtime_us=0), id="no-pods-yet"),
-        pytest.param(
-            {**V1, "sys/fs/cgroup/cpu/kubepods/cpu.rt_runtime_us": "0\n"}, Scheduler(pods_runtime_us=0), id="no-runtime"
-        ),
-        pytest.param(
-            {**V1, "sys/fs/cgroup/cpu/kubepods.slice/cpu.rt_runtime_us": "400000\n"},
-            Scheduler(pods_runtime_us=400_000),
-            id="runtime",
-        ),
+        pytest.param(ROOT, Scheduler(pods_runtime_us=0), id="no-pods-yet"),
+        pytest.param({**ROOT, f"{V1}/kubepods/{LIMIT}": "0\n"}, Scheduler(pods_runtime_us=0), id="no-runtime"),
+        pytest.param({**ROOT, f"{V1}/kubepods.slice/{LIMIT}": "40\n"}, Scheduler(pods_runtime_us=40), id="runtime"),
     ],
 )
 def test_reads_limits(tmp_path: Path, files: dict[str, str], expected: Scheduler) -> None:

@@ -48,9 +48,7 @@ def test_what_is_not_counted_is_unknown(tmp_path: Path, text: str) -> None:
     [
         pytest.param(True, {"cpu.max": "200000 100000"}, CfsQuota(200_000, 100_000), id="v2"),
         pytest.param(True, {"cpu.max": "max 100000"}, None, id="v2-without"),
-        pytest.param(
-            False, {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}, CfsQuota(50_000, 100_000), id="v1"
-        ),
+        pytest.param(False, {"cpu.cfs_quota_us": "500", "cpu.cfs_period_us": "900"}, CfsQuota(500, 900), id="v1"),
         pytest.param(False, {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, None, id="v1-without"),
     ],
 )

@@ -1,6 +1,7 @@
 """What goes wrong around a plugin: every call has an answer soon, and no container runs without its place unsaid."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -205,12 +206,8 @@ async def test_an_answer_that_the_runtime_did_not_wait_for(tmp_path: Path) -> No
         sandbox_id = await world.kubelet.run_sandbox(pod)
         create = create_of(pod)
         create.pod.id = create.container.pod_sandbox_id = sandbox_id
-        assert (
-            nri.CreateContainerResponse.FromString(
-                await plugin.answer("CreateContainer", create.SerializeToString())
-            ).adjust.linux.resources.cpu.cpus
-            == "1"
-        )
+        reply = await plugin.answer("CreateContainer", create.SerializeToString())
+        assert nri.CreateContainerResponse.FromString(reply).adjust.linux.resources.cpu.cpus == "1"
         plugin.lost()
 
         past = await MiniKubelet(world.direct).create(pod, sandbox_id, pod.containers[0])
@@ -299,17 +296,14 @@ async def test_a_connection_that_ends_after_any_byte() -> None:
 
 async def _pair() -> tuple[tuple[asyncio.StreamReader, asyncio.StreamWriter], ...]:
     """Both ends of a connection."""
-    import socket
-
     ends = socket.socketpair()
     return tuple([await asyncio.open_unix_connection(sock=end) for end in ends])
 
 
 async def test_1200_containers_in_pieces(tmp_path: Path) -> None:
     """As a runtime sends them, within its two seconds: nothing is done about them then."""
-    pieces = [
-        nri.SynchronizeRequest(containers=[container() for _ in range(100)], more=number < 11) for number in range(12)
-    ]
+    some = [container() for _ in range(100)]
+    pieces = [nri.SynchronizeRequest(containers=some, more=number < 11) for number in range(12)]
     async with plugged(tmp_path) as (plugin, runtime, _):
         peer = await runtime.peers.get()
         await peer.call("Configure", nri.ConfigureRequest())

@@ -124,12 +124,8 @@ async def test_events_with_calls_of_their_own() -> None:
     for method in ("RunPodSandbox", "PostCreateContainer", "StartContainer", "PostStartContainer", "RemoveContainer"):
         await tell_by(front, method)
 
-    assert [name for name, _ in rules.ended] == [
-        "RunPodSandbox",
-        "CreateContainer",
-        "StartContainer",
-        "RemoveContainer",
-    ]
+    names = [name for name, _ in rules.ended]
+    assert names == ["RunPodSandbox", "CreateContainer", "StartContainer", "RemoveContainer"]
     with pytest.raises(CallFailed) as raised:
         await tell_by(front, "ValidateContainerAdjustment")
     assert raised.value.code is StatusCode.UNIMPLEMENTED

@@ -4,13 +4,12 @@ Rules: Documentation/filesystems/resctrl.rst, and ``parse_cbm``, ``bw_validate``
 """
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from criproxy.controls.resctrl.groups import KernelGroups
-from tests.controls.trees import Tree
+from tests.controls.trees import Tree, failure
 
 MOUNT = "sys/fs/resctrl"
 L3 = {"cbm_mask": "fffff", "min_cbm_bits": "1", "num_closids": "4"}
@@ -98,11 +97,11 @@ class ResctrlModel(KernelGroups):
         """Make a control group, unless there are too many."""
         folder = Path(path)
         if folder.exists():
-            raise _error(errno.EEXIST, path)
+            raise failure(errno.EEXIST, path)
         controls = [each for each in self.groups() if each.parent.name != "mon_groups"]
         if len(controls) >= min(int(files["num_closids"]) for files in self.info.values()):
             self._say("Out of CLOSIDs")
-            raise _error(errno.ENOSPC, path)
+            raise failure(errno.ENOSPC, path)
         folder.mkdir()
         self._fill(folder)
         self._say("ok")
@@ -111,7 +110,7 @@ class ResctrlModel(KernelGroups):
         """Remove a control group; its threads go to the root group."""
         folder = Path(path)
         if not folder.is_dir():
-            raise _error(errno.ENOENT, path)
+            raise failure(errno.ENOENT, path)
         numbers = (folder / "tasks").read_text().split()
         shutil.rmtree(folder)
         for number in numbers:
@@ -127,14 +126,14 @@ class ResctrlModel(KernelGroups):
         self.before_write(path, text)
         file = Path(path)
         if not file.exists():
-            raise _error(errno.ENOENT, path)
+            raise failure(errno.ENOENT, path)
         self._say("ok")
         if file.name == "tasks":
             self._move(int(text), file.parent)
         elif file.name == "schemata":
             self._set(file, text)
         else:
-            raise _error(errno.EACCES, path)
+            raise failure(errno.EACCES, path)
         self.writes.append((str(file.relative_to(self.mount)), text))
 
     def _fill(self, folder: Path) -> None:
@@ -145,7 +144,7 @@ class ResctrlModel(KernelGroups):
 
     def _move(self, number: int, group: Path) -> None:
         if not (self.tree.root / f"proc/{number}").is_dir():
-            raise _error(errno.ESRCH, str(group))
+            raise failure(errno.ESRCH, str(group))
         control = group.parent.parent if group.parent.name == "mon_groups" else group
         now = self.group_of(number)
         if control != group and now not in (control, *(control / "mon_groups").iterdir()):
@@ -199,11 +198,7 @@ class ResctrlModel(KernelGroups):
 
     def _refuse(self, why: str, path: str) -> None:
         self._say(why)
-        raise _error(errno.EINVAL, path)
+        raise failure(errno.EINVAL, path)
 
     def _say(self, text: str) -> None:
         self.tree.put(f"{MOUNT}/info/last_cmd_status", text)
-
-
-def _error(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)

@@ -116,9 +116,8 @@ def test_a_program_begins_with_its_class(container: Container, scheduling: Sched
     stat, io = container.start()
 
     fields = stat.split()
-    assert Attributes(Policy(int(fields[POLICY]), int(fields[PRIORITY])), int(fields[NICE])) == Attributes(
-        expected.policy, expected.nice
-    )
+    policy, priority, nice = (int(fields[index]) for index in (POLICY, PRIORITY, NICE))
+    assert (Policy(policy, priority), nice) == (expected.policy, expected.nice)
     assert io.startswith("idle") == (expected.io == (3, 0))
     wait_for(lambda: len(container.threads()) == 2)
     assert {*container.threads().values()} == {expected}

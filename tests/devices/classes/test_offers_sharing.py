@@ -17,6 +17,7 @@ from criproxy.devices.classes.offers import (
     share,
 )
 
+HALF = ["0::0", "0::1"]
 Entry = partial(SharedCards, name="example.com/npu", replicas=2)
 
 
@@ -41,11 +42,7 @@ def told(offers: Offers) -> dict[str, list[str]]:
         pytest.param([Entry(devices=("card-2",))], {"npu": ["0", "1", "2::0", "2::1"]}, id="by-id"),
         pytest.param([Entry(devices=1)], {"npu": ["0::0", "0::1", "1", "2"]}, id="the-first-so-many"),
         pytest.param([Entry(devices=("0", "card-0"))], {"npu": ["0::0", "0::1", "1", "2"]}, id="named-twice"),
-        pytest.param(
-            [Entry(devices=("0",), rename="example.com/half")],
-            {"npu": ["1", "2"], "half": ["0::0", "0::1"]},
-            id="renamed",
-        ),
+        pytest.param([Entry(devices=1, rename="example.com/half")], {"npu": ["1", "2"], "half": HALF}, id="renamed"),
         pytest.param([Entry(name="example.com/other")], {"npu": ["0", "1", "2"]}, id="of-a-resource-that-is-not-there"),
         pytest.param(
             [Entry(devices=("0",)), Entry(devices=("1",), replicas=3)],

@@ -77,9 +77,7 @@ def test_containers_and_resources_are_kept_apart() -> None:
         pytest.param(b"[]", "the file: must be an object, not list", id="list"),
         pytest.param(b"{}", "Data: must be an object, not NoneType", id="nothing"),
         pytest.param(b'{"Data":{}}', "Data: has no PodDeviceEntries", id="no-entries"),
-        pytest.param(
-            b'{"Data":{"PodDeviceEntries":{}}}', "Data.PodDeviceEntries: must be a list, not dict", id="entries"
-        ),
+        pytest.param(b'{"Data":{"PodDeviceEntries":{}}}', "PodDeviceEntries: must be a list, not dict", id="entries"),
         pytest.param(written(7), r"Data.PodDeviceEntries\[0\]: must be an object, not int", id="entry"),
         pytest.param(
             written(entry(["a"]), entry(["a"], PodUID=None)),

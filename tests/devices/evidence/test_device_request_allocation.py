@@ -42,9 +42,7 @@ def test_the_proxy_reads_the_annotation() -> None:
             id="two-replicas-are-one-card",
         ),
         pytest.param(ALI, [Offered(id="npu-0", index="0", paths=("/dev/npu0",))], {}, "npu0", id="no-variable"),
-        pytest.param(
-            AMD, [Offered(id="x", index="1", paths=("/dev/dri/card1",))], {}, "kfd dri/card1", id="nodes-only"
-        ),
+        pytest.param(AMD, [Offered(id="x", index="1", paths=("/dev/dri/card1",))], {}, "kfd dri/card1", id="nodes"),
         pytest.param(ASCEND, [], {}, "", id="nothing"),
     ],
 )

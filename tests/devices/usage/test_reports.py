@@ -56,9 +56,7 @@ def test_a_report_is_read() -> None:
         pytest.param(of(cards=[{**CARD, "memory_mib": True}]), "memory_mib must be of the kind int", id="a-bool"),
         pytest.param(of(cards=[{**CARD, "cores_percent": math.nan}]), "must be a percentage", id="nan"),
         pytest.param(of(containers=[{**USE, "cores_percent": math.inf}]), "containers[0].cores_percent", id="inf"),
-        pytest.param(
-            of(containers=[OTHER]), "containers[0].container_id: must be set in containers", id="container-without-id"
-        ),
+        pytest.param(of(containers=[OTHER]), "containers[0].container_id: must be set in containers", id="without-id"),
         pytest.param(of(others=[USE]), "others[0].container_id: must be set in containers", id="other-with-id"),
         pytest.param(of(containers=[USE] * (MOST_CONTAINERS + 1)), "2049 are more than 2048", id="too-many"),
         pytest.param(of(unread={str(n): "" for n in range(1025)}), "cards: 1025 are more than 1024", id="unread"),

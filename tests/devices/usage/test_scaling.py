@@ -90,9 +90,7 @@ def wants(replicas: int | None, name: str = "cpu") -> Proposal:
         pytest.param(3, [wants(2), wants(5)], 5, "", id="the-most"),
         pytest.param(3, [wants(1), wants(2)], 2, "", id="fewer"),
         pytest.param(3, [wants(5), wants(None, "memory")], 5, "", id="more-although-one-is-not-known"),
-        pytest.param(
-            3, [wants(2), wants(None, "memory")], 3, "no scale-down while unknown: memory", id="not-fewer-then"
-        ),
+        pytest.param(3, [wants(2), wants(None, "memory")], 3, "no scale-down while unknown: memory", id="not-fewer"),
         pytest.param(3, [wants(None)], 3, "no metric has a value", id="nothing-known"),
         pytest.param(3, [], 3, "no metric has a value", id="no-metric"),
         pytest.param(3, [wants(50)], 10, "the metrics call for 50; at least 2 and at most 10 are allowed", id="limit"),
