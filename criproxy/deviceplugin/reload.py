@@ -52,10 +52,6 @@ class Reload:
         self._is_requested = True
         self._wanted.set()
 
-    def file_changed(self) -> None:
-        """Reload soon: a file may have changed."""
-        self._wanted.set()
-
     def machine_changed(self, before: Inventory, now: Inventory) -> None:
         """Reload if the new cards may agree with the files now, or can be compared with them for the first time."""
         is_first = (now.gpus and not before.gpus) or (before.pending and not now.pending)
@@ -74,7 +70,7 @@ class Reload:
         for path in loaded.watched:
             if path not in self._watched:
                 self._watched.add(path)
-                self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self.file_changed).run)
+                self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self._wanted.set).run)
 
     async def run(self) -> None:
         """Process requests to reload, one after the other, forever."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError
+from criproxy.deviceplugin.nvidia.allocation import Allocator, MpsError
 from criproxy.deviceplugin.nvidia.resources import ResourceError
 from criproxy.devices.evidence.device_request import InvalidRequest, Response
 from tests.vectors.cards import config_of_case
@@ -36,18 +36,15 @@ def judge(case: Case, whole: Case) -> str | None:
 
 def _allocator(case: Case, whole: Case) -> Allocator:
     resource = case["resource"]
-    host = Host(
-        platform=case.get("platform", "nvml"),
-        nodes=tuple(case.get("existing_nodes", ())),
-        imex_channels=tuple(case.get("imex_channels", ())),
-    )
     config = config_of_case(case)
     return Allocator(
         resource=resource,
         offered=offers_of(case, whole).get(resource, {}),
         config=config,
         only_one=config.sharing.only_one,
-        host=host,
+        platform=case.get("platform", "nvml"),
+        nodes=tuple(case.get("existing_nodes", ())),
+        imex_channels=tuple(case.get("imex_channels", ())),
         new_uuid=lambda: UUID,
     )
 

@@ -118,18 +118,15 @@ class NvmlProgram:
             return NvmlReport(problem=f"the program that queries NVML cannot be run: {error.strerror}")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return _report(await lines.read(), await self._child.ended())
+                output, status = await lines.read(), await self._child.ended()
         except TimeoutError:
             return NvmlReport(problem=f"NVML has not answered for {self._timeout_s:.3g} s")
         finally:
             await self._child.end()
-
-
-def _report(output: bytes, status: int) -> NvmlReport:
-    try:
-        return from_plain(NvmlReport, json.loads(output))
-    except ValueError:
-        return NvmlReport(problem=f"NVML: the program that queries it exited with {status} before it answered")
+        try:
+            return from_plain(NvmlReport, json.loads(output))
+        except ValueError:
+            return NvmlReport(problem=f"NVML: the program that queries it exited with {status} before it answered")
 
 
 def with_places(gpus: Sequence[Gpu], host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:

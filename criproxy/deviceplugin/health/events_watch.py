@@ -100,27 +100,24 @@ class EventsWatch:
     def _take(self, line: bytes) -> str:
         """Pass on what a line reports; return its problem if it is why the program ends."""
         try:
-            return self._pass_on(json.loads(line))
+            match json.loads(line):
+                case {"registered": gpus}:
+                    self.on_registered(from_plain(Registered, gpus))
+                case {"event": event}:
+                    self.on_event(from_plain(Event, event))
+                    self._note_success()
+                case {"alive": _}:
+                    self._note_success()
+                case {"cards": dict(faults)}:
+                    self.on_cards(faults)
+                case {"mig": dict(modes)}:
+                    self.on_mig(modes)
+                case {"unheard": str(problem)}:
+                    self._log_problem(problem)
+                case {"problem": str(problem)}:
+                    return problem
         except ValueError as error:
             raise BadLine(f"{INVALID_LINE}: {error}") from error
-
-    def _pass_on(self, value: object) -> str:
-        match value:
-            case {"registered": gpus}:
-                self.on_registered(from_plain(Registered, gpus))
-            case {"event": event}:
-                self.on_event(from_plain(Event, event))
-                self._note_success()
-            case {"alive": _}:
-                self._note_success()
-            case {"cards": dict(faults)}:
-                self.on_cards(faults)
-            case {"mig": dict(modes)}:
-                self.on_mig(modes)
-            case {"unheard": str(problem)}:
-                self._log_problem(problem)
-            case {"problem": str(problem)}:
-                return problem
         return ""
 
     def _note_success(self) -> None:

@@ -56,17 +56,6 @@ def overloaded(offers: Offers, gpus: Iterable[Gpu], config: PluginConfig) -> dic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What the machine has in addition to cards."""
-
-    platform: Platform = "nvml"
-    nodes: tuple[str, ...] = ()
-    """NVIDIA's shared device nodes that exist."""
-    imex_channels: tuple[str, ...] = ()
-    """Numbers of the channels to the memory of other nodes that containers get."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
     """Answers the kubelet's Allocate for one resource."""
 
@@ -75,7 +64,11 @@ class Allocator:
     config: PluginConfig
     only_one: bool = False
     """Whether a container can get at most one replica."""
-    host: Host = Host()
+    platform: Platform = "nvml"
+    nodes: tuple[str, ...] = ()
+    """NVIDIA's shared device nodes that exist."""
+    imex_channels: tuple[str, ...] = ()
+    """Numbers of the channels to the memory of other nodes that containers get."""
     new_uuid: Callable[[], object]
     """Makes the keys of CDI annotations unique."""
 
@@ -113,8 +106,8 @@ class Allocator:
         envs = {}
         if "envvar" in strategies:
             envs[VISIBLE] = ",".join(words)
-            if self.host.imex_channels:
-                envs["NVIDIA_IMEX_CHANNELS"] = ",".join(self.host.imex_channels)
+            if self.imex_channels:
+                envs["NVIDIA_IMEX_CHANNELS"] = ",".join(self.imex_channels)
         if "volume-mounts" in strategies:
             envs[VISIBLE] = MOUNTED_DEVICES
         return envs
@@ -125,21 +118,21 @@ class Allocator:
             return ()
         by_index = self.config.flags.plugin.device_id_strategy == "index"
         words = unique(each.index if by_index and not each.is_part else each.card for each in cards)
-        names = *words, *(join("imex", channel) for channel in self.host.imex_channels)
+        names = *words, *(join("imex", channel) for channel in self.imex_channels)
         return tuple(Mount(join(MOUNTED_DEVICES, name), "/dev/null") for name in names)
 
     def _nodes(self, cards: Sequence[Offered]) -> tuple[DeviceNode, ...]:
         """Return the nodes; one that cards have in common, such as the GPU of several MIG devices, is repeated."""
-        paths = [path for path in SHARED_NODES if path in self.host.nodes and self.host.platform == "nvml"]
+        paths = [path for path in SHARED_NODES if path in self.nodes and self.platform == "nvml"]
         paths += [path for each in cards for path in each.paths]
-        paths += [join(IMEX_CHANNELS, f"channel{channel}") for channel in self.host.imex_channels]
+        paths += [join(IMEX_CHANNELS, f"channel{channel}") for channel in self.imex_channels]
         root = self.config.flags.nvidia_dev_root
         return tuple(DeviceNode(path, _clean(f"{root}/{path}"), "rw") for path in paths)
 
     def _cdi_names(self, words: Sequence[str]) -> tuple[str, ...]:
         return (
             *(f"{CDI_VENDOR}/gpu={word}" for word in words),
-            *(f"{CDI_VENDOR}/imex-channel={channel}" for channel in self.host.imex_channels),
+            *(f"{CDI_VENDOR}/imex-channel={channel}" for channel in self.imex_channels),
             *(f"{CDI_VENDOR}/{name}=all" for name in _enabled(self.config.flags)),
         )
 

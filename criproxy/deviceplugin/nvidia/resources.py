@@ -19,6 +19,7 @@ DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 _ANY_GPU = ResourcePattern(pattern="*", name=GPU_RESOURCE)
 _WSL_ID = "all"
 _TEGRA = Offered(id="tegra", index="0")
+"""The one GPU of a Tegra chip, which has no UUID and no nodes for containers."""
 _FROM_RESOURCES = "error building device map from config.resources"
 _FROM_SHARING = "error updating device map with replicas from replicatedResources config"
 _VISITING_MIG = "error visiting devices: error visiting device: error visiting MIG device"
@@ -53,7 +54,7 @@ def offers(
     Raises:
         ResourceError: The cards and the file contradict each other.
     """
-    cards = _tegra(config) if platform == "tegra" else _unshared(gpus, config, minors or {}, platform)
+    cards = _unshared(gpus, config, minors or {}, platform)
     try:
         return share(cards, config.sharing.entries if shared is None else shared)
     except SelectionError as error:
@@ -82,10 +83,12 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, platform: Platform) -> Offers:
+    if platform == "tegra":
+        return {_gpu_resource(_TEGRA.id, config): {_TEGRA.id: _TEGRA}}
     counted = counted_gpus(gpus)
     strategy = config.flags.mig_strategy
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
-    found = [(_gpu_resource(gpu, config), whole_gpu(gpu, platform)) for gpu in whole]
+    found = [(_gpu_resource(gpu.name, config), whole_gpu(gpu, platform)) for gpu in whole]
     if strategy != "none":
         parts = [
             (_mig_resource(device, config), mig_part(gpu, device, minors)) for gpu, device in _mig_devices(counted)
@@ -123,8 +126,8 @@ def _mig_devices(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, MigDevice]]:
     return ((gpu, device) for gpu in gpus if gpu.mig_enabled for device in gpu.mig)
 
 
-def _gpu_resource(gpu: Gpu, config: PluginConfig) -> str:
-    return _first_match((*config.resources.gpus, _ANY_GPU), gpu.name) or GPU_RESOURCE
+def _gpu_resource(name: str, config: PluginConfig) -> str:
+    return _first_match((*config.resources.gpus, _ANY_GPU), name) or GPU_RESOURCE
 
 
 def _mig_resource(device: MigDevice, config: PluginConfig) -> str:
@@ -183,8 +186,3 @@ def mig_part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
         numa_node=gpu.numa_node,
         related=(gpu.uuid,),
     )
-
-
-def _tegra(config: PluginConfig) -> Offers:
-    """Return the one GPU of a Tegra chip, which has no UUID and no nodes for containers."""
-    return {_first_match((*config.resources.gpus, _ANY_GPU), _TEGRA.id) or GPU_RESOURCE: {_TEGRA.id: _TEGRA}}

@@ -9,7 +9,7 @@ from uuid import uuid4
 from criproxy.deviceplugin.cards.card_offers import Configuration, Pins, Warnings, class_cards, nvidia_cards
 from criproxy.deviceplugin.cards.inventory import Inventory
 from criproxy.deviceplugin.cards.vgpus import VgpuAllocator, vgpus_of
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError, overloaded
+from criproxy.deviceplugin.nvidia.allocation import Allocator, MpsError, overloaded
 from criproxy.deviceplugin.nvidia.gpus import Gpu
 from criproxy.deviceplugin.nvidia.options import Sharing
 from criproxy.deviceplugin.nvidia.preference import FreeCpus, PairScores, pair_scores, prefer
@@ -219,11 +219,9 @@ class _NvidiaBuilder(_Builder):
             offered=offered,
             config=config,
             only_one=only_one,
-            host=Host(
-                platform=self.inventory.platform_for(config),
-                nodes=self.stock.shared,
-                imex_channels=tuple(self._imex_channels()),
-            ),
+            platform=self.inventory.platform_for(config),
+            nodes=self.stock.shared,
+            imex_channels=tuple(self._imex_channels()),
             new_uuid=uuid4,
         ).allocate
 

@@ -70,8 +70,6 @@ class DeviceList:
     """One message of ListAndWatch."""
 
     data: bytes
-    count: int
-    """Number of devices in it."""
     left_out: int
     """Number of devices for which it has no room."""
 
@@ -86,7 +84,7 @@ def device_list(devices: Iterable[Offered], largest_bytes: int = LARGEST_LIST_BY
             break
         kept += 1
     data = api.ListAndWatchResponse(devices=messages[:kept]).SerializeToString()
-    return DeviceList(data, kept, len(messages) - kept)
+    return DeviceList(data, len(messages) - kept)
 
 
 def _device(device: Offered) -> api.Device:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.deviceplugin.nvidia.allocation import Allocator, Host, MpsError, overloaded
+from criproxy.deviceplugin.nvidia.allocation import Allocator, MpsError, overloaded
 from criproxy.deviceplugin.nvidia.gpus import SHARED_NODES, Gpu
 from criproxy.deviceplugin.nvidia.options import Flags, PluginConfig, SharedResource
 from criproxy.deviceplugin.nvidia.resources import offers
@@ -20,21 +20,18 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 OLD = replace(t4(1), compute_capability=(7, 0))
 
 
-def given_with(
-    flags: Flags, offered: dict[str, Offered], ids: list[str], resource: str = GPU, host: Host | None = None
-) -> Response:
+def given_with(flags: Flags, offered: dict[str, Offered], ids: list[str], resource: str = GPU) -> Response:
     """Return what a container with these ids gets."""
-    file = PluginConfig(flags=flags)
-    answers = Allocator(resource=resource, offered=offered, config=file, host=host or Host(), new_uuid=str)
-    return answers.allocate(ids)
+    return Allocator(resource=resource, offered=offered, config=PluginConfig(flags=flags), new_uuid=str).allocate(ids)
 
 
 def test_below_windows_there_are_no_shared_nodes() -> None:
     """The one node of Windows is all that a container gets, also where others exist."""
-    host = Host(platform="wsl", nodes=SHARED_NODES)
     offered = offers([t4(0), t4(1)], config(), platform="wsl")[GPU]
+    file = PluginConfig(flags=passing("envvar", specs=True))
+    answers = Allocator(resource=GPU, offered=offered, config=file, platform="wsl", nodes=SHARED_NODES, new_uuid=str)
 
-    response = given_with(passing("envvar", specs=True), dict(offered), ["all"], host=host)
+    response = answers.allocate(["all"])
     assert response == Response(envs={VISIBLE: "all"}, devices=(("/dev/dxg", "/dev/dxg", "rw"),))  # type: ignore[arg-type]
 
 
