@@ -133,13 +133,7 @@ class FakeKubelet(News):
         await self.until(lambda: self.capacity(resource) == wanted)
 
     async def admit(
-        self,
-        pod: Pod,
-        wanted: Mapping[str, int],
-        container: str = "main",
-        *,
-        init: bool = False,
-        running: bool = False,
+        self, pod: Pod, wanted: Mapping[str, int], container: str = "main", *, init: bool = False, running: bool = False
     ) -> Mapping[str, Given]:
         """Admit a container, and start it, unless it runs; for the arguments see `DeviceManager.allocate`.
 

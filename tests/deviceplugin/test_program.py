@@ -223,8 +223,7 @@ QUOTA = Quota(profile="gpu-8g", memory_mib=7168, cores_percent=0)
 async def test_a_container_over_its_quota_is_found_by_nvml(folder: Path) -> None:
     """The process that asks NVML runs by default where GPUs are cut; the other container on the card is within its."""
     driver = Driver(
-        gpus=(t4(0),),
-        used=(Used(card="GPU-0", pid=10, memory_mib=9000), Used(card="GPU-0", pid=20, memory_mib=7000)),
+        gpus=(t4(0),), used=(Used(card="GPU-0", pid=10, memory_mib=9000), Used(card="GPU-0", pid=20, memory_mib=7000))
     )
     async with Program(folder, driver=driver) as program:
         put_process(program.host.root, 10, "web")

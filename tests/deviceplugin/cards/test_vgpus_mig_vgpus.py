@@ -45,12 +45,7 @@ def machine(*found: Gpu) -> Inventory:
             MIXED, [BIG], {"nvidia.com/mig-1g.5gb": [1, 2], BIG.resource: [3]}, id="the-rest-under-nvidias-names"
         ),
         pytest.param(SINGLE, [BIG], {"nvidia.com/gpu": [1, 2], BIG.resource: [3]}, id="the-rest-is-all-alike"),
-        pytest.param(
-            "version: v1",
-            [replace(SMALL, select=CardChoice(mig=("3g.*",)))],
-            {RESOURCE: [3]},
-            id="by-name",
-        ),
+        pytest.param("version: v1", [replace(SMALL, select=CardChoice(mig=("3g.*",)))], {RESOURCE: [3]}, id="by-name"),
     ],
 )
 def test_what_is_offered(text: str, profiles: list[Profile], remaining: dict[str, list[int]]) -> None:

@@ -5,23 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import deviceplugin_pb2 as api
-from criproxy.deviceplugin.server.resource import (
-    Resource,
-    allocate_response,
-    device_list,
-    with_health,
-)
+from criproxy.deviceplugin.server.resource import Resource, allocate_response, device_list, with_health
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.evidence.device_request import DeviceNode, Mount, Response
 from tests.deviceplugin.node import Named
 
 DEVICES = st.lists(
-    st.builds(
-        Offered,
-        id=st.text(max_size=200),
-        numa_node=st.none() | st.integers(0, 64),
-        healthy=st.booleans(),
-    ),
+    st.builds(Offered, id=st.text(max_size=200), numa_node=st.none() | st.integers(0, 64), healthy=st.booleans()),
     max_size=30,
 )
 

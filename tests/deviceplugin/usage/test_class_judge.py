@@ -129,9 +129,7 @@ def test_a_kill_from_before_a_restart_is_finished_if_it_still_has_a_reason(used:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"pid": 0, "start_ticks": 0}, {"pid": 7, "start_ticks": 0}, {}],
-    ids=["none", "no-start", "older-daemon"],
+    "fields", [{"pid": 0, "start_ticks": 0}, {"pid": 7, "start_ticks": 0}, {}], ids=["none", "no-start", "older-daemon"]
 )
 def test_a_kill_without_a_process_is_none(fields: Mapping[str, int]) -> None:
     """Whoever has that number."""

@@ -23,12 +23,7 @@ JUDGE = Judgement(kind="nvidia", plan=QuotaPlan())
 def use(memory_mib: int = 0, cores: float | None = 0.0, *processes: ProcessUse) -> ContainerUse:
     """What the container uses of the card."""
     return ContainerUse(
-        container_id="c-1",
-        kind="nvidia",
-        card="GPU-a",
-        memory_mib=memory_mib,
-        cores_percent=cores,
-        processes=processes,
+        container_id="c-1", kind="nvidia", card="GPU-a", memory_mib=memory_mib, cores_percent=cores, processes=processes
     )
 
 
@@ -60,13 +55,7 @@ def test_scenario_15() -> None:
     _, said = read(JUDGE, *seconds(over, 10, 60))
 
     expected = Over(
-        key=MEMORY,
-        kind="nvidia",
-        used=9000.0,
-        allowed=8192,
-        over_since_s=10.0,
-        action="stop",
-        largest=process,
+        key=MEMORY, kind="nvidia", used=9000.0, allowed=8192, over_since_s=10.0, action="stop", largest=process
     )
     assert said == [(16.0, expected)]
 
@@ -207,10 +196,7 @@ def test_the_largest_process() -> None:
     _, said = read(JUDGE, *seconds(use(14000, 91.0, *processes), 0, 12))
 
     largest = {each.key.quantity: each.largest for _, each in said if isinstance(each, Over)}
-    assert largest == {
-        "memory": Process(pid=2, start_ticks=30),
-        "cores": Process(pid=1, start_ticks=10),
-    }
+    assert largest == {"memory": Process(pid=2, start_ticks=30), "cores": Process(pid=1, start_ticks=10)}
 
 
 def each_second(*percents: float) -> dict[int, float]:

@@ -130,9 +130,7 @@ async def test_use_is_reported_by_container(folder: Path) -> None:
             {**web, "memory_mib": 900, "cores_percent": 5.0},
             {**batch, "memory_mib": 800, "cores_percent": 5.0},
         ],
-        "others": [
-            {"container_id": "", "kind": "ali-npu", "card": "npu0", "memory_mib": 70, "cores_percent": 5.0},
-        ],
+        "others": [{"container_id": "", "kind": "ali-npu", "card": "npu0", "memory_mib": 70, "cores_percent": 5.0}],
     }
     assert again["classes"][0]["containers"][0]["memory_mib"] == 901
 
