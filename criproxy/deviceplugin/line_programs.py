@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from criproxy.process.children import LONGEST_LINE_BYTES, Child
 from criproxy.process.tasks import Backoff
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Before a program is started again."""
+CALM_S = 60.0
+"""A program that has run for so long is started again after the shortest pause."""
 
 
 class BadLine(Exception):
@@ -41,13 +44,29 @@ class LineProgram:
     first_s: float = 0.0
     late: Callable[[str], None] = lambda _: None
 
+    async def keep_running(self, take: Callable[[bytes], str], failed: Callable[[str], None], pauses: Backoff) -> None:
+        """Run the program, again after each end.
+
+        Args:
+            take: uses a line, and returns the problem that the line reports, or an empty string. It raises `BadLine`.
+            failed: called with the problem at each end.
+            pauses: those before the program is started again.
+        """
+        try:
+            while True:
+                begun_s = monotonic()
+                failed(await self.follow(take))
+                await self.child.end()
+                if monotonic() - begun_s > CALM_S:
+                    pauses.reset()
+                await asyncio.sleep(pauses.pause_s())
+        finally:
+            await self.child.end()
+
     async def follow(self, take: Callable[[bytes], str]) -> str:
         """Start the program and pass each line to *take*, until the program exits or fails; return the problem.
 
         The caller then ends the child.
-
-        Args:
-            take: uses a line, and returns the problem that the line reports, or an empty string. It raises `BadLine`.
         """
         try:
             lines = await self.child.start(self.command, self.longest_bytes)

@@ -61,19 +61,6 @@ class EventsWatch:
 
     async def run(self) -> None:
         """Watch the GPUs that `use` names."""
-        try:
-            while True:
-                self._changed.clear()
-                if not self._gpus:
-                    self.problem = ""
-                    await self._changed.wait()
-                    continue
-                await self._run_program()
-        finally:
-            await self._child.end()
-
-    async def _run_program(self) -> None:
-        """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
         program = LineProgram(
             self.command,
             TITLE,
@@ -84,18 +71,17 @@ class EventsWatch:
             first_s=self.first_s,
             late=self._log_problem,
         )
-        reading = asyncio.create_task(program.follow(self._take), name="follow events of cards")
-        changed = asyncio.create_task(self._changed.wait())
-        try:
-            await asyncio.wait({reading, changed}, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                self._log_problem(reading.result())
-                await asyncio.wait({changed}, timeout=self._backoff.pause_s())
-        finally:
-            for task in (reading, changed):
-                task.cancel()
-            await asyncio.gather(reading, changed, return_exceptions=True)
-            await self._child.end()
+        while True:
+            self._changed.clear()
+            if not self._gpus:
+                self.problem = ""
+                await self._changed.wait()
+                continue
+            async with asyncio.TaskGroup() as group:
+                work = program.keep_running(self._take, self._log_problem, self._backoff)
+                running = group.create_task(work, name="follow events of cards")
+                await self._changed.wait()
+                running.cancel()
 
     def _take(self, line: bytes) -> str:
         """Pass on what a line reports; return its problem if it is why the program ends."""

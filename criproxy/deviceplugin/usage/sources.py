@@ -22,8 +22,6 @@ SILENT_PERIODS = 5.0
 LONGEST_BYTES = 16 << 20
 """The maximum size of a reading, which has about 60 bytes for each process: a container that starts many processes must
 not be able to disable the quotas of a class."""
-CALM_S = 60.0
-"""A program that has run for so long is started again after the shortest pause."""
 
 NOT_JSON = "a line that is not JSON"
 
@@ -75,17 +73,7 @@ class ProgramSource:
             first_s=self.first_s,
             late=self._fail,
         )
-        try:
-            while True:
-                begun_s = time.monotonic()
-                problem = await program.follow(self._take)
-                self._fail(problem)
-                await self.child.end()
-                if time.monotonic() - begun_s > CALM_S:
-                    self.backoff.reset()
-                await asyncio.sleep(self.backoff.pause_s())
-        finally:
-            await self.child.end()
+        await program.keep_running(self._take, self._fail, self.backoff)
 
     def _fail(self, problem: str) -> None:
         self.take(Reading(kind=self.kind, at_s=time.monotonic(), problem=problem))
