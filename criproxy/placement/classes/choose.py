@@ -13,9 +13,9 @@ from criproxy.errors import BadAnnotation
 from criproxy.model.controls import KINDS
 from criproxy.model.text.annotations import effective
 from criproxy.model.text.bounded import bounded_text
-from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.model.workload import Container, ContainerState
 from criproxy.placement.classes.table import NAMESPACE, POOL, QOS, Table
-from criproxy.placement.options.annotation_keys import matches_one, may_use
+from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes, written
 from criproxy.placement.options.class_rules import C_STATES, CPU_QUOTA, GOVERNOR, IRQ_BALANCING, anonymous, type_of
 
@@ -37,6 +37,7 @@ _SETTINGS = {CPU_QUOTA: "cpu", C_STATES: "cpu", GOVERNOR: "cpu", IRQ_BALANCING: 
 """Setting of an anonymous class → its kind."""
 _NO_EFFECT = "cpu-load-balancing.crio.io"
 _WORDS = {"disable": "disable", "true": "disable", "housekeeping": "disable", "enable": "", "false": ""}
+_ABOUT = (CLASS, _CRIO, *_OF_RUNTIMES.values())
 _MAX_NAMED, _MAX_SHOWN = 8, 60
 
 
@@ -61,13 +62,15 @@ class Choice:
     """The choice for one container."""
 
     table: Table
-    container: Container
     pool: str
     wishes: Wishes
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    container: Container = field(init=False)
+    annotations: Mapping[str, str] = field(init=False)
     """Those that can be about classes."""
-    notes: list[str] = field(default_factory=list)
-    """A sentence for each annotation that is ignored."""
+
+    def __post_init__(self) -> None:
+        self.container, said = self.wishes.container, self.wishes.annotations
+        self.annotations = {name: value for name, value in said.items() if any(part in name for part in _ABOUT)}
 
     def made(self) -> dict[str, Chosen]:
         """Return the classes by kind; an anonymous class has settings beside those of the class before it.
@@ -84,16 +87,17 @@ class Choice:
     def _named(self, kind: str) -> Chosen | None:
         """Return the class that an annotation names; raises BadAnnotation."""
         said = sorted(self._about(kind), key=lambda each: each.scope)
-        for each in said if said and self._allowed(said[0].name, KEYS[kind][0]) else ():
+        for each in said if said and self.wishes.allows(said[0].name, KEYS[kind][0]) else ():
             name = each.value.strip()
             if name in self.table.classes and getattr(self.table.classes[name], kind) is not None:
                 return Chosen(name, f"annotation {each.name}")
             if each.of_runtime:
-                self.notes.append(f"annotation {each.name} names no class of criproxy: only the runtime may know it")
+                text = f"annotation {each.name} names no class of criproxy: only the runtime may know it"
+                self.wishes.ignored.append(text)
                 continue
             self._wrong(each.name, _unknown(name, [*self.table.having(kind)], f"with {kind}"))
         found = effective(self.annotations, CLASS, self.container.name)
-        if found is None or not self._allowed(found[0], CLASS):
+        if found is None or not self.wishes.allows(found[0], CLASS):
             return None
         name = found[1].strip()
         if name not in self.table.classes:
@@ -103,7 +107,7 @@ class Choice:
 
     def _about(self, kind: str) -> Iterator[_Said]:
         container = self.container.name
-        unread = {} if self._may(KEYS[kind][0]) else {"data_of": _unread}
+        unread = {} if self.wishes.may(KEYS[kind][0]) else {"data_of": _unread}
         for key in KEYS[kind]:
             if found := written(self.annotations, key, container, **unread):
                 yield _Said(*found, scope=int(not found[0].endswith(f"/container.{container}")))
@@ -129,14 +133,14 @@ class Choice:
         settings: dict[str, dict[str, str]] = {}
         for key, kind in _SETTINGS.items():
             name = f"{key}{_CRIO}"
-            if name in self.annotations and self._allowed(name, KEYS[kind][0]):
+            if name in self.annotations and self.wishes.allows(name, KEYS[kind][0]):
                 try:
                     if value := self._setting(key, self.annotations[name].strip()):
                         settings.setdefault(kind, {})[key] = value
                 except ValueError as error:
                     self._wrong(name, str(error))
         if _NO_EFFECT in self.annotations:
-            self.notes.append(f"annotation {_NO_EFFECT} has no effect: only CRI-O can act on it")
+            self.wishes.ignored.append(f"annotation {_NO_EFFECT} has no effect: only CRI-O can act on it")
         found = {}
         for kind, values in settings.items():
             base, why = chosen[kind] or Chosen("", "")
@@ -160,31 +164,12 @@ class Choice:
             raise ValueError(f"must be disable or enable, not {_short(value)}")
         return _WORDS[value]
 
-    def _allowed(self, name: str, key: str) -> bool:
-        if self._may(key):
-            return True
-        self.notes.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
-        return False
-
-    def _may(self, key: str) -> bool:
-        return may_use(self.container.namespace, key, self.wishes.allowed, self.wishes.denied)
-
     def _wrong(self, name: str, why: str) -> None:
         """Refuse a container that is being created; for one that exists, only note that the annotation is ignored."""
         text = bounded_text(why, 400)
         if self.container.state is ContainerState.CREATING:
             raise BadAnnotation(f"container {self.container.title}: annotation {name} is invalid: {text}")
-        self.notes.append(f"annotation {name} is ignored: {text}")
-
-
-def choice_of(table: Table, container: Container, pod: Pod | None, pool: str, wishes: Wishes) -> Choice:
-    """Return the choice for a container; nothing has been read yet."""
-    annotations = pod.annotations if pod else {}
-    about = {name: value for name, value in annotations.items() if any(part in name for part in _ABOUT)}
-    return Choice(table, container, pool, wishes, about)
-
-
-_ABOUT = (CLASS, _CRIO, *_OF_RUNTIMES.values())
+        self.wishes.ignored.append(f"annotation {name} is ignored: {text}")
 
 
 def _unread(_name: str, _text: str) -> object:

@@ -9,7 +9,6 @@ from pydantic import Field, create_model
 from criproxy.model.controls import Controls
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.topology import Topology
-from criproxy.model.workload import Container, Pod
 from criproxy.placement.classes import build, choose, contradictions, fit
 from criproxy.placement.classes.amounts import ClassName
 from criproxy.placement.classes.options import ContainerClassOptions, RdtSection
@@ -29,10 +28,9 @@ class Classes:
         self.table = table
         self._parts = parts_of(table)
 
-    def controls_of(self, container: Container, pod: Pod | None, pool: str, wishes: Wishes) -> ExplainedControls:
-        """Return the controls of *container*, and why; see `class_rules.ClassRules`."""
-        choice = choose.choice_of(self.table, container, pod, pool, wishes)
-        chosen = choice.made()
+    def controls_of(self, wishes: Wishes, pool: str) -> ExplainedControls:
+        """Return the controls of a container, and why; see `class_rules.ClassRules`."""
+        container, chosen = wishes.container, choose.Choice(self.table, pool, wishes).made()
         names = {kind: named_part(each.name) for kind, each in chosen.items()}
         parts = {kind: getattr(self.table.classes[name], kind) for kind, name in names.items() if name}
         values = values_of(Parts(**parts), container, self.table.machine, wishes.node.topology)
@@ -44,7 +42,7 @@ class Classes:
             for (name, why), kinds in kinds_of.items()
         )
         classes = tuple(sorted((kind, each.name) for kind, each in chosen.items()))
-        return Controls(tuple(sorted(values.items())), classes), (*reasons, *dict.fromkeys(choice.notes))
+        return Controls(tuple(sorted(values.items())), classes), (*reasons, *dict.fromkeys(wishes.ignored))
 
     def desired_parts(self) -> ClassParts:
         """Return what the classes mean for the machine."""

@@ -7,14 +7,14 @@ ignored, which the reasons of the decision say.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from json import dumps
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node
 from criproxy.model.text.annotations import DOMAINS, MAX_VALUE_CHARS, effective
 from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import Container
-from criproxy.placement.options.annotation_keys import Rules, may_use
+from criproxy.placement.options.annotation_keys import may_use
 from criproxy.placement.options.plain import MAX_NODES, plain_data, read_document
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.options.unheeded import annotation_notes
@@ -41,43 +41,45 @@ class Wishes:
     Args:
         node: where the pod is.
         container: whose.
-        allowed: namespace pattern → keys (both with * and ?) that may be used there; empty: all but `RESTRICTED`.
-        denied: the same for keys that may not be used there, whatever is allowed.
-        classes: whether the policy file has classes.
+        options: of the policy; they say which annotations may be used.
     """
 
     node: Node
     container: Container
-    allowed: Rules = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
-    denied: Rules = field(default_factory=dict)
-    classes: bool = False
     _yaml: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By annotation that has been read as YAML: its characters and parts."""
-    _annotations: Mapping[str, str] = field(init=False)
+    annotations: Mapping[str, str] = field(init=False)
     """All of the pod."""
 
     def __post_init__(self) -> None:
         pod = self.node.pods.get(self.container.pod)
-        self._annotations = pod.annotations if pod else {}
+        self.annotations = pod.annotations if pod else {}
 
-    @classmethod
-    def by(cls, options: Options, node: Node, container: Container) -> Self:
-        """Those that the *options* of a policy permit."""
-        classes = getattr(options, "classes", None) is not None
-        return cls(node, container, options.annotations.allow, denied=options.annotations.deny, classes=classes)
+    def may(self, key: str) -> bool:
+        """Whether the pod may use the annotation *key*."""
+        rules = self.options.annotations
+        return may_use(self.container.namespace, key, rules.allow, rules.deny)
+
+    def allows(self, name: str, key: str) -> bool:
+        """Whether the pod may use *key*, as it has in the annotation *name*; if not, there is a sentence about it."""
+        if not (allowed := self.may(key)):
+            self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
+        return allowed
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for each annotation that was there and had no effect, as far as has been read."""
-        if not self._annotations:
+        if not self.annotations:
             return tuple(dict.fromkeys(self.ignored))
-        unread = annotation_notes(self._annotations, self.container.name, classes=self.classes)
+        classes = getattr(self.options, "classes", None) is not None
+        unread = annotation_notes(self.annotations, self.container.name, classes=classes)
         return (*dict.fromkeys(self.ignored), *unread)
 
     def boolean(self, key: str) -> bool | None:
         """The boolean value of *key*; None without one; raises BadAnnotation."""
-        return self.read(key, _boolean) if self._annotations else None
+        return self.read(key, _boolean) if self.annotations else None
 
     def text(self, key: str) -> str | None:
         """The value of *key*; None without one."""
@@ -93,13 +95,12 @@ class Wishes:
         Raises:
             BadAnnotation: the value cannot be understood.
         """
-        if not self._annotations or (name := self._written(key)) is None:
+        if not self.annotations or (name := self._written(key)) is None:
             return None
-        if not may_use(self.container.namespace, key, self.allowed, self.denied):  # before anything of it is read
-            self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
+        if not self.allows(name, key):  # before anything of it is read
             return None
         try:
-            found = written(self._annotations, key, self.container.name, self._plain_data)
+            found = written(self.annotations, key, self.container.name, self._plain_data)
             if found is None:
                 return None
             name, value = found
@@ -135,8 +136,8 @@ class Wishes:
 
     def _written(self, key: str) -> str | None:
         """The name of the first annotation that may be about *key*; its value has not been read."""
-        found = effective(self._annotations, key, self.container.name)
-        return found[0] if found else next(_old_names(self._annotations, key), None)
+        found = effective(self.annotations, key, self.container.name)
+        return found[0] if found else next(_old_names(self.annotations, key), None)
 
 
 def _check_yaml(count: int, what: str, most: int) -> None:

@@ -10,7 +10,6 @@ from re import sub
 from typing import Protocol
 
 from criproxy.model.controls import BlockIo, Controls, CpuTuning, Rdt, Scheduling
-from criproxy.model.workload import Container, Pod
 from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.policy_options import Options, options_of
@@ -122,14 +121,12 @@ ExplainedControls = tuple[Controls, tuple[str, ...]]
 class ClassRules(Protocol):
     """The classes of a policy file: which ones a container has, and what they mean."""
 
-    def controls_of(self, container: Container, pod: Pod | None, pool: str, wishes: Wishes) -> ExplainedControls:
-        """Return the controls of *container*, and sentences: for each class that it has, and each ignored annotation.
+    def controls_of(self, wishes: Wishes, pool: str) -> ExplainedControls:
+        """Return the controls of a container, and sentences: for each class that it has, and each ignored annotation.
 
         Args:
-            container: with its present sizes.
-            pod: has the annotations; None if it is unknown.
+            wishes: the container with its present sizes, and the annotations of its pod; nothing has been read yet.
             pool: `Grant.pool`: the name of its pool or balloon.
-            wishes: tells which annotations its namespace may use.
 
         Raises:
             BadAnnotation: an annotation of a container that is being created names no class, or has a bad value. For

@@ -138,7 +138,7 @@ class Hiding:
 
     def _read(self, node: Node, container: Container) -> bool | None:
         try:
-            return Wishes.by(self._options, node, container).boolean(HIDE)
+            return Wishes(node, container, self._options).boolean(HIDE)
         except BadAnnotation:  # it came before this policy read annotations
             return None
 

@@ -92,7 +92,7 @@ class StaticPolicy:
     def place(self, node: Node, container: Container) -> Change:
         """Exclusive CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         count, own = self._count(container), _own(node, container)
         if not count:
             shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
@@ -139,7 +139,7 @@ class StaticPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         count, own = self._count(container), _own(node, container)
         if not count:
             return None

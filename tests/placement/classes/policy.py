@@ -80,4 +80,4 @@ def asked(
     pod = Pod(key="p", name="web", namespace=one.namespace, annotations=annotations or {})
     node = Node(topology or n4c16(), pods={"p": pod}, containers={"c": one})
     classes: ClassRules = getattr(by, "classes")  # noqa: B009 (only files with classes have it)
-    return classes.controls_of(one, pod, pool, Wishes.by(by, node, one))
+    return classes.controls_of(Wishes(node, one, by), pool)

@@ -77,7 +77,7 @@ def test_denied_and_restricted_keys(
     """What is denied is ignored, whoever allows it; and so is what reaches others, unless it is allowed."""
     pod = Pod(key="s", annotations={**POD.annotations, "cpu.preserve.criproxy.io": "true"})
     node = Node(NODE.topology, pods={"s": pod})
-    wishes = Wishes.by(Options.model_validate({"annotations": annotations}), node, MAIN)
+    wishes = Wishes(node, MAIN, Options.model_validate({"annotations": annotations}))
     found = [wishes.boolean(key) for key in ("prefer-reserved-cpus", "cpu.preserve", "prefer-shared-cpus")]
     assert found == [reserved, preserved, shared]
     assert len(wishes.ignored) == found.count(None)
@@ -114,7 +114,8 @@ def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None
 )
 def test_a_refusal_is_short_and_in_our_words(key: str, value: str) -> None:
     """Whatever the value: what is read is bounded, and so is what is said about it."""
-    wishes = Wishes(wishes_of({f"{key}.criproxy.io/pod": value}).node, MAIN, {"*": ("*",)})
+    everything = Options.model_validate({"annotations": {"allow": {"*": ["*"]}}})
+    wishes = Wishes(wishes_of({f"{key}.criproxy.io/pod": value}).node, MAIN, everything)
     readers: dict[str, Callable[[], object]] = {
         "affinity": lambda: wishes.document(key, lambda data: parse_affinities(data, "main", anti=False)),
         "cpu.preserve": lambda: wishes.boolean(key),

@@ -118,7 +118,7 @@ class Filling:
         if not container.hints:
             return (), False
         try:
-            return hints_of(Wishes.by(self.state.catalogue.options, self.node, container))
+            return hints_of(Wishes(self.node, container, self.state.catalogue.options))
         except BadAnnotation:
             if container is self.container:
                 raise

@@ -37,7 +37,7 @@ class BalloonsPolicy:
         A container that has a place stays in its balloon if that can get the size that it needs now.
         """
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         if why := self._left_alone(node, container, wishes):
             return left_alone(self, node, container, (f"{container.title} is left alone: {why}", *wishes.notes()))
         filling, stays = self._search(node, wishes)
@@ -59,7 +59,7 @@ class BalloonsPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         if self._left_alone(node, container, wishes):
             return None
         filling, stays = self._search(node, wishes)

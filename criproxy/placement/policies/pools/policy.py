@@ -44,7 +44,7 @@ class PoolsPolicy:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
         plan = self._plan(node.topology)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         instance, why = self._choose(plan, node, wishes)
         alone, had = instance.kind.exclusive, node.own_cpus(container.key)
         cpus = instance.cpus
@@ -111,7 +111,7 @@ class PoolsPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        plan, wishes = self._plan(node.topology), Wishes.by(self.options, node, container)
+        plan, wishes = self._plan(node.topology), Wishes(node, container, self.options)
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)

@@ -51,7 +51,7 @@ class TopologyAwarePolicy:
     def place(self, node: Node, container: Container) -> Change:
         """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         if wishes.boolean("cpu.preserve"):
             why = f"{container.title} is left alone: cpu.preserve is true"
             return left_alone(self, node, container, (why, *wishes.notes()))
@@ -97,7 +97,7 @@ class TopologyAwarePolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        wishes = Wishes.by(self.options, node, container)
+        wishes = Wishes(node, container, self.options)
         if wishes.boolean("cpu.preserve"):
             return None
         choosing = self._choosing(node, wishes)

@@ -124,9 +124,8 @@ def _looked_up(node: Node, container: Container, old: Grant | None, new: Grant, 
         found, why = NO_CONTROLS, _NO_REASONS
     else:
         try:
-            wishes = Wishes.by(options_of(policy), node, container)
-            pool = "" if new.is_preserved else new.pool
-            found, why = classes.controls_of(container, node.pods.get(container.pod), pool, wishes)
+            wishes = Wishes(node, container, options_of(policy))
+            found, why = classes.controls_of(wishes, "" if new.is_preserved else new.pool)
         except Refused:
             if is_new:
                 raise

@@ -19,7 +19,7 @@ from criproxy.placement import events as ev
 from criproxy.placement.decision import target
 from criproxy.placement.engine import step
 from criproxy.placement.options.annotation_parsing import Wishes
-from criproxy.placement.options.class_rules import ClassParts
+from criproxy.placement.options.class_rules import ClassParts, ExplainedControls
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.none import Fallback, NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
@@ -41,10 +41,9 @@ class Rules:
     def __init__(self, values: Mapping[str, str], refuses: str = "") -> None:
         self.values, self.refuses = dict(values), refuses
 
-    def controls_of(
-        self, container: Container, pod: Pod | None, pool: str, wishes: Wishes
-    ) -> tuple[Controls, tuple[str, ...]]:
+    def controls_of(self, wishes: Wishes, pool: str) -> ExplainedControls:
         """Return the values, and why."""
+        container = wishes.container
         if self.refuses and container.name == self.refuses:
             raise BadAnnotation(f"container {container.title} names no class")
         values = {k: v.replace("LIMIT", str(container.memory_limit_bytes)) for k, v in self.values.items()}
