@@ -58,17 +58,7 @@ def scheduling_of(options: SchedulingOptions) -> Scheduling:
 
 
 def _block_io(options: BlockIoOptions, table: Table) -> BlockIo:
-    throttles = [
-        Throttle(
-            devices=each.paths,
-            read_bps=each.read_bps,
-            write_bps=each.write_bps,
-            read_iops=each.read_iops,
-            write_iops=each.write_iops,
-            weight=each.weight,
-        )
-        for each in options.devices
-    ]
+    throttles = [Throttle(devices=each.paths, **each.model_dump(exclude={"paths"})) for each in options.devices]
     return BlockIo(weight=None if table.machine.unified else options.weight, throttles=tuple(throttles))
 
 
