@@ -52,22 +52,18 @@ def watch_options(command: F) -> F:
 
 
 def show_answer(ask: Ask, output: str, render: Render, *, watch: bool, interval_s: float) -> None:
-    """Show the answer of *ask* once, or repeatedly with `show_repeatedly`."""
-    if watch:
-        show_repeatedly(ask, interval_s, output, render)
-    else:
-        print_answer(ask(), output, lambda values: render(values, console().width, None))
-
-
-def show_repeatedly(ask: Ask, interval_s: float, output: str, render: Render) -> None:
-    """Show the answer of *ask* every *interval_s*; errors are shown as well, since they may be temporary.
+    """Show the answer of *ask* once, or every *interval_s*; errors are then shown as well, since they may be temporary.
 
     Args:
         ask: returns the answer; may raise CriproxyError.
-        interval_s: the pause.
         output: ``json`` or ``table``.
         render: renders the answer; one with the key ``error`` has no other keys.
+        watch: whether to repeat it.
+        interval_s: the pause.
     """
+    if not watch:
+        print_answer(ask(), output, lambda values: render(values, console().width, None))
+        return
     with suppress(KeyboardInterrupt), leaving_on(signal.SIGTERM):  # it restores the screen first
         if output == "json":
             while True:

@@ -100,15 +100,14 @@ def save(host: Host, journal: Journal) -> None:
 
 def _step(values: Mapping[str, Any]) -> Step:
     kinds = {kind.__name__: kind for kind in (File, Folder, Run, Check)}
-    arguments = {name: _frozen(value) for name, value in values.items() if name != "kind"}
+    frozen: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    arguments = {name: value for name, value in frozen.items() if name != "kind"}
     if attributes := arguments.get("attributes"):
         arguments["attributes"] = Attributes(*attributes)
     step: Step = kinds[values["kind"]](**arguments)
     return step
-
-
-def _frozen(value: Any) -> Any:  # noqa: ANN401 - JSON
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _of_version_1(values: Mapping[str, Any]) -> Journal:

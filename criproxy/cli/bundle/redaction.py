@@ -138,10 +138,7 @@ _LOOKS: tuple[tuple[str, _Change], ...] = (
     (r"\bAGE-SECRET-KEY-1\w+|(?<=hooks\.slack\.com/services/)\S+", HIDDEN),
     (r"(?i)(?P<key>\b(?:set-)?cookie\\*[\"']?\s*[:=]\s*).*$", _keep_key),
     (r"(?P<key>\b(?:sig|X-Amz-Signature|AccountKey)=)[^\s&\"'\\]{16,}", _keep_key),  # of a URL that gives access
-    (
-        rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)",
-        _keep_key,
-    ),
+    (rf"(?P<key>(?<![\w-])(?:-u\s*|--(?:proxy-)?user(?:=|\s+)))(?:{_QUOTED}|[^\s:\"']{{1,256}}:[^\s\"']+)", _keep_key),
     (r"(?i)(?P<key>\b[a-z][a-z0-9+.-]{0,30}://)[^\s/\"']+@", rf"\g<key>{HIDDEN}@"),
     (r"(annotation \S+ is invalid: )(.*)", lambda found: found[1] + re.sub(_QUOTED, HIDDEN, found[2])),
     (rf"(?P<key>\b(?:there is no pool|names balloon type) )(?:{_QUOTED}|[\"'].*)", _keep_key),

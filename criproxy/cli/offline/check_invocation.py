@@ -60,26 +60,18 @@ class Place:
 
     @cached_property
     def invocation(self) -> Invocation:
-        """How the machine starts the device plugin."""
-        return invocation_of(self.root, os.environ)
-
-
-def invocation_of(host_root: Path | None, environ: Mapping[str, str]) -> Invocation:
-    """Return the invocation of the device plugin by its unit; variables in *environ* override those of the unit's file.
-
-    Args:
-        host_root: the root directory of the unit's file; None: the machine is ignored.
-        environ: the environment of this process.
-    """
-    name = UNIT_OPTIONS[PLUGIN_DEFAULTS]
-    of_unit, mistake = variables(host_root / PLUGIN_DEFAULTS[1:]) if host_root is not None else ({}, "")
-    env = of_unit | {name: value for name, value in environ.items() if name != _CONFIG_FILE}
-    options, wrong = _parsed(of_unit.pop(name, ""))
-    mistake = mistake or (f"{host_root}{PLUGIN_DEFAULTS}: {name}: {wrong}" if wrong else "")
-    named = options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, "")
-    return Invocation(
-        env=env, flags=nvidia_flags(dict(options)), mistake=mistake, nvidia_config=named, name=options.get("name") or ""
-    )
+        """How its unit starts the device plugin; variables of this process override those of the unit's file."""
+        option = UNIT_OPTIONS[PLUGIN_DEFAULTS]
+        of_unit, mistake = variables(self.root / PLUGIN_DEFAULTS[1:]) if self.root is not None else ({}, "")
+        env = of_unit | {name: value for name, value in os.environ.items() if name != _CONFIG_FILE}
+        options, wrong = _parsed(of_unit.pop(option, ""))
+        return Invocation(
+            env=env,
+            flags=nvidia_flags(dict(options)),
+            nvidia_config=options.get("nvidia_config") or of_unit.get(_CONFIG_FILE, ""),
+            name=options.get("name") or "",
+            mistake=mistake or (f"{self.root}{PLUGIN_DEFAULTS}: {option}: {wrong}" if wrong else ""),
+        )
 
 
 def variables(file: Path) -> tuple[dict[str, str], str]:

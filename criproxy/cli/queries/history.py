@@ -15,12 +15,7 @@ from criproxy.model.text.bounded import bounded, bounded_text
 from criproxy.model.text.notices import timestamp
 from criproxy.store.configurations import MOST, InForceOnce, read_all
 
-HOW = {
-    "file": "policy file",
-    "tried": "tried",
-    "kept": "kept in place of the policy file",
-    "back": "back after a try",
-}
+HOW = {"file": "policy file", "tried": "tried", "kept": "kept in place of the policy file", "back": "back after a try"}
 
 
 @click.command(short_help="Show the configurations that were in effect on this node.")

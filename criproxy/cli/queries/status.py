@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -248,60 +247,56 @@ def _has_problem(row: Values) -> bool:
     return bool(not row["in_place"] or row["error"] or row["state"] == "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    cell: Callable[[Values], str]
-    right: bool = False
+Columns = dict[str, Callable[[Values], str]]
+"""The cells of the columns of a table, by their names."""
 
 
-def _columns(shared: str, *, full: bool) -> list[_Column]:
-    return [
-        _Column("QOS", lambda row: words.QOS[row["qos"]]),
-        _Column("CPU REQUEST", words.cpu),
-        _Column("CPUS", lambda row: _cpus(row, shared, full=full)),
-        _Column("MEMS", lambda row: row["mems"] or row["applied_mems"] or "-"),
-        _Column("STATE", _state),
-    ]
-
-
-def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
+def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> Columns:
     """Return the columns of a table with one line for each container."""
-    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=full)]
-    columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
-    columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
-    if any(row["pool"] for row in rows):
-        columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
-    return columns
+    columns: Columns = {
+        "CONTAINER": words.short_title,
+        "ID": lambda row: row["id"][:SHORT_ID],
+        "QOS": lambda row: words.QOS[row["qos"]],
+        "CPU REQUEST": words.cpu,
+        "MEMORY": words.memory,
+        "CPUS": lambda row: _cpus(row, shared, full=full),
+        "POOL": lambda row: words.short(row["pool"]),
+        "MEMS": lambda row: row["mems"] or row["applied_mems"] or "-",
+        "STATE": _state,
+    }
+    return _without(columns, *([] if any(row["pool"] for row in rows) else ["POOL"]))
 
 
-def _width(rows: Sequence[Values], columns: Sequence[_Column]) -> int:
+def _without(columns: Columns, *names: str) -> Columns:
+    return {name: cell for name, cell in columns.items() if name not in names}
+
+
+def _width(rows: Sequence[Values], columns: Columns) -> int:
     """Return the width of a table of *rows*."""
-    widths = (max([len(each.name), *(rich.cell_len(each.cell(row)) for row in rows)]) for each in columns)
+    widths = (max([len(name), *(rich.cell_len(cell(row)) for row in rows)]) for name, cell in columns.items())
     return sum(widths) + _GAP * (len(columns) - 1)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[rich.RenderableType]:
     """Render one line for each pod, and one for each of its containers."""
-    columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
-    widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
-    widths = [min(width, MOST_NARROW) for width in widths]
+    columns = _without(_whole(rows, shared, full=False), "ID", "MEMORY", "POOL")
+    columns["CONTAINER"] = lambda row: f"  {words.short(row['container'])}"
+    widths = [max(len(name), *(len(cell(row)) for row in rows)) for name, cell in columns.items()]
+    widths = [min(width, MOST_NARROW) for width in widths[:-1]]
     yield _table([], columns, widths)
     for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
         yield rich.Text("/".join(map(words.short, filter(None, pod))) or "(no pod)", overflow="fold")
         yield _table(list(members), columns, widths, header=False)
 
 
-def _table(
-    rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
-) -> rich.Table:
-    found = table(*(each.name for each in columns), right=[each.name for each in columns if each.right])
+def _table(rows: Sequence[Values], columns: Columns, widths: Sequence[int] = (), *, header: bool = True) -> rich.Table:
+    found = table(*columns, right=("MEMORY",))
     found.show_header = header
     for column, width in zip(found.columns, widths, strict=False):
         column.width = width
     for row in rows:
         style = TROUBLE if _has_problem(row) else QUIET if row["state"] == "exited" else ""
-        found.add_row(*(each.cell(row) for each in columns), style=style)
+        found.add_row(*(cell(row) for cell in columns.values()), style=style)
     return found
 
 
