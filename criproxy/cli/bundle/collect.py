@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -204,29 +204,16 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-@dataclass(slots=True)
-class _Content:
-    """The files of a bundle before redaction, by name."""
-
-    files: dict[str, Any] = field(default_factory=dict)
-    """JSON values, or text."""
-    titles: dict[str, str] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def add(self, part: Part, output: str, problem: str) -> None:
-        """Add the output and the errors of a part; a part that only failed has no file."""
-        if output or not problem:
-            self.files[part.file], self.titles[part.file] = _read(part.file, output), part.title
-        if problem:
-            self.errors.append(f"{part.title}: {' '.join(problem.split())[-MAX_ERROR_CHARS:]}")
-
-
 def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], dict[str, str]]:
     """Return the files of a bundle by name without secrets, and their titles; *names*: replaces names, too."""
-    content = _run_all(settings)
-    files, titles = content.files, content.titles
-    if content.errors:
-        files[ERRORS], titles[ERRORS] = "\n".join(content.errors), "parts that are missing or incomplete, and why"
+    files, titles, errors = dict[str, Any](), dict[str, str](), list[str]()
+    for part, output, problem in _outputs(settings):
+        if output or not problem:  # a part that only failed has no file
+            files[part.file], titles[part.file] = _read(part.file, output), part.title
+        if problem:
+            errors.append(f"{part.title}: {' '.join(problem.split())[-MAX_ERROR_CHARS:]}")
+    if errors:
+        files[ERRORS], titles[ERRORS] = "\n".join(errors), "parts that are missing or incomplete, and why"
     redacted = {name: _redacted(name, values) for name, values in files.items()}
     if names is None:
         return {name: _written(name, values) for name, values in redacted.items()}, titles
@@ -237,23 +224,24 @@ def collect(settings: Settings, names: Names | None) -> tuple[dict[str, str], di
     return written, {_file_name(name, names): title for name, title in titles.items()}
 
 
-def _run_all(settings: Settings) -> _Content:
-    """Run all parts, those that depend on the output of others last."""
-    content, folder = _Content(), ""
+def _outputs(settings: Settings) -> Iterator[tuple[Part, str, str]]:
+    """Yield each part with its output and errors, those that depend on the output of others last."""
+    outputs, folder = dict[str, str](), ""
     try:
         with suppress(OSError):  # without room for temporary files
             folder = mkdtemp(prefix="criproxy-bundle-")  # for the files of processes that are killed
         processes = Processes({"TMPDIR": folder} if folder else {})
         for part, output, problem in processes.run(parts(settings)):
-            content.add(part, output, problem)
-        policies = content.files.pop(_POLICIES, "")
-        dependent = [*_dependent_parts(settings, policies, content.files.get("status.json"))]
-        for part, output, problem in processes.run(dependent):
-            content.add(part, output, problem)
+            outputs[part.file] = output
+            if part.file != _POLICIES:
+                yield part, output, problem
+            elif problem:
+                yield part, "", problem
+        status = _read("status.json", outputs.get("status.json", ""))
+        yield from processes.run([*_dependent_parts(settings, outputs.get(_POLICIES, ""), status)])
     finally:
         if folder:
             rmtree(folder, ignore_errors=True)
-    return content
 
 
 def _file_name(name: str, names: Names) -> str:
