@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -140,20 +141,20 @@ MOST = 100
 """Containers of one kind that are listed."""
 
 
-def render(values: Values) -> rich.RenderableType:
+@words.renders
+def render(values: Values) -> Iterator[rich.RenderableType]:
     """An answer of the control socket's `reload-dry-run`."""
-    values = bounded(values)
     if not values["accepted"]:
-        head = f"{values['file']} would be rejected, and nothing would change:"
-        return rich.Group(rich.Text(head, style=TROUBLE), indented(values["mistakes"][:MOST]))
-    parts: list[rich.RenderableType] = [rich.Text(_head(values))]
-    parts += section("What else would change", values["changes"])
-    parts += section("Containers that would move", [*words.first_lines(values["moved"], MOST, words.move)])
+        yield rich.Text(f"{values['file']} would be rejected, and nothing would change:", style=TROUBLE)
+        yield indented(values["mistakes"][:MOST])
+        return
+    yield rich.Text(_head(values))
+    yield from section("What else would change", values["changes"])
+    yield from section("Containers that would move", [*words.first_lines(values["moved"], MOST, words.move)])
     title = "Containers without a place, which would share CPUs"
     if values["apply"] == "new":
         title = "Containers that keep running, but would be refused when they are created again"
-    parts += section(title, [*words.first_lines(values["refused"], MOST, itemgetter("text"))], TROUBLE)
-    return rich.Group(*parts)
+    yield from section(title, [*words.first_lines(values["refused"], MOST, itemgetter("text"))], TROUBLE)
 
 
 def _head(values: Values) -> str:

@@ -17,7 +17,6 @@ from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
 from criproxy.cli.render.topology_words import count
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.classes.cards import Card, Distance, Peers
-from criproxy.model.text.bounded import bounded
 from criproxy.model.workload import SHORT_ID
 
 _NVIDIA_ID = "GPU-"
@@ -215,23 +214,18 @@ MEANINGS = {
 }
 
 
-def render(values: Values, width: int, height: int | None = None) -> rich.RenderableType:
+@words.renders
+def render(values: Values, width: int, height: int | None = None) -> Iterator[rich.RenderableType]:
     """Render an answer to `devices` for *width* columns."""
-    values = bounded(values)
-    if "error" in values:
-        return words.no_answer(values)
-    parts: list[rich.RenderableType] = [words.title_of(values), *words.notices_of(values), *plugin_state(values)]
-    parts += [*incidents(values), *over_quota(values)]
-    parts += vgpus(values)
-    known = values["holders_known"]
+    yield from (words.title_of(values), *words.notices_of(values), *plugin_state(values))
+    yield from (*incidents(values), *over_quota(values), *vgpus(values))
     empty = [kind for kind in values["classes"] if not any(kind.get(key) for key in _SHOWN)]
     for kind in values["classes"]:
         if kind not in empty:
-            parts += [rich.Text(), *_class(kind, width, known=known)]
+            yield from (rich.Text(), *_class(kind, width, known=values["holders_known"]))
     if empty:
-        parts += [rich.Text(), rich.Text(f"no cards: {', '.join(kind['name'] for kind in empty)}", style=QUIET)]
-    parts += _others(values)
-    return rich.Group(*parts)
+        yield rich.Text(f"\nno cards: {', '.join(kind['name'] for kind in empty)}", style=QUIET)
+    yield from _others(values)
 
 
 _SHOWN = ("cards", "elsewhere", "may_see_more", "advertised")

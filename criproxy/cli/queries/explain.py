@@ -20,7 +20,7 @@ from criproxy.cli.render.class_words import container_lines
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer, section
 from criproxy.cli.render.topology_words import count
 from criproxy.model.cpuset import cpus_text
-from criproxy.model.text.bounded import bounded, bounded_text
+from criproxy.model.text.bounded import bounded_text
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,33 +55,29 @@ BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 """The kinds of events that are highlighted, since they are signs of a problem."""
 
 
-def render(values: Values) -> rich.RenderableType:
+@words.renders
+def render(values: Values) -> Iterator[rich.RenderableType]:
     """Render an answer to `explain`."""
-    values = bounded(values)
     row = values["container"]
-    parts: list[rich.RenderableType] = [rich.Text(words.title(row), style=HEADING), *_now(row)]
-    parts += words.notices_of(values)
+    yield from (rich.Text(words.title(row), style=HEADING), *_now(row), *words.notices_of(values))
     if short := values.get("should_own"):  # missing in answers of earlier versions
-        parts.append(rich.Text(_should_have(short), style=TROUBLE))
-    parts += [
-        rich.Text(f"It has been {quota_of(each, values)}", style=TROUBLE) for each in values.get("over_quota", ())
-    ]
+        yield rich.Text(_should_have(short), style=TROUBLE)
+    for each in values.get("over_quota", ()):
+        yield rich.Text(f"It has been {quota_of(each, values)}", style=TROUBLE)
     if values["waits_for"]:
-        parts.append(
-            rich.Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)
-        )
+        others = ", ".join(values["waits_for"])
+        yield rich.Text(f"It cannot start until others have left its CPUs: {others}", TROUBLE)
     if values["asked"]:
-        parts += section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
-    parts += section(WHY.get(row["state"], "Why it runs there"), values["why"])
+        yield from section("What it requested, as the kubelet sent it", values["asked"]["read_as"])
+    yield from section(WHY.get(row["state"], "Why it runs there"), values["why"])
     if controls := values.get("controls"):  # missing in answers of earlier versions
-        parts += section("What its classes set", [*container_lines(controls)])
+        yield from section("What its classes set", [*container_lines(controls)])
     devices = values.get("devices", ())
     quotas = [_quota(each["quota"]) for each in devices if each.get("quota")]
-    parts += section("How it got its cards", [*map(_cards, devices), *quotas])
-    parts += render_choices(values.get("choices", ()))  # missing in answers of earlier versions
-    parts += _history(values["events"])
-    parts += section("Other containers with this name, newest first", [*_earlier(values["earlier"])])
-    return rich.Group(*parts)
+    yield from section("How it got its cards", [*map(_cards, devices), *quotas])
+    yield from render_choices(values.get("choices", ()))  # missing in answers of earlier versions
+    yield from _history(values["events"])
+    yield from section("Other containers with this name, newest first", [*_earlier(values["earlier"])])
 
 
 def _now(row: Values) -> Iterator[rich.Text]:

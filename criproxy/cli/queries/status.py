@@ -122,9 +122,10 @@ _SETS = (
 )
 
 
+@words.renders
 def render(
     values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
-) -> rich.RenderableType:
+) -> Iterator[rich.RenderableType]:
     """Render an answer to `status` for *width* columns and, if it matters, *height* lines.
 
     Containers that do not fit are left out; those with problems last.
@@ -136,9 +137,6 @@ def render(
         chosen: the selected containers, such as ``in namespace shop``; empty: all.
         every_refusal: show all containers that cannot be created, not only the newest.
     """
-    values = bounded(values)
-    if "error" in values:
-        return words.no_answer(values)
     notices = [*words.notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
     policy = f", policy {values['policy']}" if values["policy"] else ""
     head: list[rich.RenderableType] = [
@@ -156,14 +154,13 @@ def render(
     is_wide = width >= WIDE or _width(rows, whole) <= width
     room = 0 if height is None else height - _height(head, width) - 4
     kept = rows if height is None else _most_important(rows, room if is_wide else room // 2)
-    parts: list[rich.RenderableType] = [*head, _totals(values)]
+    yield from (*head, _totals(values))
     if kept:
-        parts += [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
+        yield from [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
     if chosen and not rows:
-        parts.append(rich.Text(f"No container {chosen} is known.", style=NOTE))
+        yield rich.Text(f"No container {chosen} is known.", style=NOTE)
     if missing := len(rows) - len(kept) + values["omitted"]:
-        parts.append(rich.Text(f"… and {count(missing, 'more container')}", style=QUIET))
-    return rich.Group(*parts)
+        yield rich.Text(f"… and {count(missing, 'more container')}", style=QUIET)
 
 
 def _refusals(values: Values, *, every: bool) -> Iterator[rich.Text]:

@@ -15,7 +15,6 @@ from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE, table
 from criproxy.cli.repeated_output import Values, show_answer, watch_options
 from criproxy.devices.usage.reports import MINUTE_S, POINTS
 from criproxy.model.text.amounts import counted
-from criproxy.model.text.bounded import bounded
 from criproxy.model.workload import SHORT_ID
 
 
@@ -45,28 +44,21 @@ NO_WATCHER = (
 )
 
 
-def render(values: Values, width: int, height: int | None = None) -> rich.RenderableType:
+@words.renders
+def render(values: Values, width: int, height: int | None = None) -> Iterator[rich.RenderableType]:
     """Render an answer to `usage` for *width* columns."""
-    values = bounded(values)
-    if "error" in values:
-        return words.no_answer(values)
-    parts: list[rich.RenderableType] = [
-        rich.Text(f"criproxy {values['version']}; {values['time'][:19]}Z{_node(values)}")
-    ]
-    parts += _state(values)
-    wide = width >= WIDE
+    yield rich.Text(f"criproxy {values['version']}; {values['time'][:19]}Z{_node(values)}")
+    yield from _state(values)
+    wide, containers = width >= WIDE, values["containers"]
     if values["cards"]:
-        parts += [rich.Text(), _cards(values["cards"], wide=wide)]
-    if values["containers"]:
-        parts += [rich.Text(), _containers(values["containers"], wide=wide)]
-    else:
-        parts += [rich.Text(), rich.Text("no container has a card", style=QUIET)]
-    parts += [rich.Text(line, style=TROUBLE) for line in _over(values["containers"])]
-    strangers = (_first(_not_allocated(values["containers"])), _first(_unknown(values["unknown_containers"])))
-    parts += [rich.Text(line, style=NOTE) for lines in strangers for line in lines]
-    parts += [rich.Text(line) for line in _profiles(values["profiles"])]
-    parts += _history(values)
-    return rich.Group(*parts)
+        yield from (rich.Text(), _cards(values["cards"], wide=wide))
+    yield rich.Text()
+    yield _containers(containers, wide=wide) if containers else rich.Text("no container has a card", style=QUIET)
+    yield from (rich.Text(line, style=TROUBLE) for line in _over(containers))
+    strangers = (*_first(_not_allocated(containers)), *_first(_unknown(values["unknown_containers"])))
+    yield from (rich.Text(line, style=NOTE) for line in strangers)
+    yield from map(rich.Text, _profiles(values["profiles"]))
+    yield from _history(values)
 
 
 def _node(values: Values) -> str:

@@ -14,7 +14,6 @@ from criproxy.cli.render import words
 from criproxy.cli.render.console import HEADING, QUIET, TROUBLE, indented, print_answer
 from criproxy.cli.render.topology_words import count
 from criproxy.model.cpuset import cpus_text
-from criproxy.model.text.bounded import bounded
 
 
 @click.command(short_help="Show which containers may run on a CPU.")
@@ -51,13 +50,12 @@ KINDS = {
 }
 
 
-def render(values: Values) -> rich.RenderableType:
+@words.renders
+def render(values: Values) -> Iterator[rich.RenderableType]:
     """Render an answer to `who`."""
-    values = bounded(values)
-    parts: list[rich.RenderableType] = [*words.notices_of(values)]
+    yield from words.notices_of(values)
     for number, row in enumerate(values["rows"]):
-        parts += [*([rich.Text()] if number or parts else []), _head(row), *_members(row)]
-    return rich.Group(*parts)
+        yield from (*([rich.Text()] if number or values["notices"] else []), _head(row), *_members(row))
 
 
 def _head(row: Values) -> rich.Text:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import time
 from calendar import timegm
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from criproxy.cli.render import lazy_rich as rich
 from criproxy.cli.render.console import NOTE, TROUBLE
 from criproxy.cli.render.topology_words import count
 from criproxy.model.text.amounts import format_bytes, format_milli, format_seconds
+from criproxy.model.text.bounded import bounded
+
+P = ParamSpec("P")
 
 
-def no_answer(values: Values) -> rich.Text:
-    """Render the ``error`` of `repeated_output` in place of an answer."""
-    return rich.Text(f"{values['error']}; trying again", style=TROUBLE)
+def renders(
+    parts: Callable[Concatenate[Values, P], Iterator[rich.RenderableType]],
+) -> Callable[Concatenate[Values, P], rich.RenderableType]:
+    """Return a function that renders what *parts* yields of an answer, or the ``error`` of `repeated_output`."""
+
+    @wraps(parts)
+    def render(values: Values, /, *args: P.args, **kwargs: P.kwargs) -> rich.RenderableType:
+        if "error" in (safe := bounded(values)):
+            return rich.Text(f"{safe['error']}; trying again", style=TROUBLE)
+        return rich.Group(*parts(safe, *args, **kwargs))
+
+    return render
 
 
 def title_of(values: Values, more: str = "") -> rich.Text:
