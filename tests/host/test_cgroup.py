@@ -4,17 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.cgroup import (
-    Allowed,
-    ContainerGroup,
-    ControlFiles,
-    find_group,
-    has_processes,
-    read_allowed,
-    read_cgroup,
-    read_control_files,
-    read_device,
-)
+from criproxy.host import cgroup
 from criproxy.host.machine import host_reader
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
@@ -73,12 +63,12 @@ def test_finds_the_parent(
     tmp_path: Path, files: dict[str, str], cpus: frozenset[int], mems: frozenset[int] | None, where: str
 ) -> None:
     """The kubelet's parent counts, else the root of the hierarchy."""
-    assert read_allowed(plant(tmp_path, files)) == Allowed(cpus, mems, tmp_path / where)
+    assert cgroup.read_allowed(plant(tmp_path, files)) == cgroup.Allowed(cpus, mems, tmp_path / where)
 
 
 def test_no_cgroup(tmp_path: Path) -> None:
     """Without a cpuset hierarchy nothing is forbidden."""
-    assert read_allowed(tmp_path) == Allowed(None, None, None)
+    assert cgroup.read_allowed(tmp_path) == cgroup.Allowed(None, None, None)
 
 
 JOB = {
@@ -103,7 +93,7 @@ def test_recorded_from_inside_a_cgroup(tmp_path: Path, recorded: dict[str, str])
     """Where a recorded machine shows neither pods nor the root, the cgroup it was recorded from bounds the pods."""
     root = plant(tmp_path, JOB | recorded)
 
-    assert read_allowed(root) == Allowed(ONE, frozenset({0}), tmp_path / "cg/two/uid/job")
+    assert cgroup.read_allowed(root) == cgroup.Allowed(ONE, frozenset({0}), tmp_path / "cg/two/uid/job")
 
 
 def test_never_our_own_cgroup(tmp_path: Path) -> None:
@@ -111,14 +101,14 @@ def test_never_our_own_cgroup(tmp_path: Path) -> None:
     root = plant(tmp_path, JOB | {"proc/77/cpuset": "/uid/job\n"})
     (root / "proc/self").symlink_to("77")
 
-    assert read_allowed(root) == Allowed(None, None, None)
+    assert cgroup.read_allowed(root) == cgroup.Allowed(None, None, None)
 
 
 def test_pods_come_before_the_recorded_process(tmp_path: Path) -> None:
     """What pods may use is not bounded by where the recording was made, once the hierarchy tells about pods."""
     files = {"cg/two/kubepods/cpuset.cpus.effective": "0-1", "proc/self/cpuset": "/uid/job\n"}
 
-    assert read_allowed(plant(tmp_path, JOB | files)).cpus == ALL
+    assert cgroup.read_allowed(plant(tmp_path, JOB | files)).cpus == ALL
 
 
 @pytest.mark.parametrize("name", ["mine/pods", "/mine/pods", "cg/two/mine/pods", "/cg/two/mine/pods"])
@@ -127,9 +117,9 @@ def test_one_cgroup_by_name(tmp_path: Path, name: str) -> None:
     mount = {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n"}
     root = plant(tmp_path, mount | {"cg/two/mine/pods/cpuset.cpus.effective": "1", "cg/two/mine/empty/cpuset.cpus": ""})
 
-    assert read_cgroup(root, name) == ONE
-    assert read_cgroup(root, name.replace("pods", "empty")) is None
-    assert read_cgroup(root, "none") is None
+    assert cgroup.read_cgroup(root, name) == ONE
+    assert cgroup.read_cgroup(root, name.replace("pods", "empty")) is None
+    assert cgroup.read_cgroup(root, "none") is None
 
 
 @pytest.mark.parametrize("name", ["/pods/volume", "/cg/two/../../pods/volume", "../../pods/volume", "mine/link"])
@@ -139,7 +129,7 @@ def test_only_a_cgroup_is_read(tmp_path: Path, name: str) -> None:
     (root / "cg/two/mine").mkdir(parents=True)
     (root / "cg/two/mine/link").symlink_to(root / "pods/volume")
 
-    assert read_cgroup(root, name) is None
+    assert cgroup.read_cgroup(root, name) is None
 
 
 def test_a_name_that_is_no_path_names_no_cgroup_and_no_device(tmp_path: Path) -> None:
@@ -150,9 +140,9 @@ def test_a_name_that_is_no_path_names_no_cgroup_and_no_device(tmp_path: Path) ->
         (root / folder / "loop").symlink_to("loop")
 
     for name in ("loop", "/tmp/loop", "a\0b", "\ud800"):
-        assert read_cgroup(root, name) is None, name
+        assert cgroup.read_cgroup(root, name) is None, name
     for path in ("/sys/class/net/loop", "/sys/class/net/loop/eth0", "/sys/a\0b", "/sys/\ud800"):
-        assert read_device(root, path) is None, path
+        assert cgroup.read_device(root, path) is None, path
 
 
 # ---------------------------------------------------------------- devices by their paths in sysfs
@@ -193,7 +183,7 @@ def host(tmp_path: Path) -> Path:
 def test_cpus_next_to_a_device(host: Path, path: str, cpus: str | None) -> None:
     """Its own list, that of what it is a part of, or its NUMA node's; nothing where nobody knows."""
     (host / "etc").mkdir()
-    found = read_device(host, path)
+    found = cgroup.read_device(host, path)
 
     assert (None if found is None else format_cpuset(found), host_reader(host).device(path)) == (cpus, found)
 
@@ -233,7 +223,7 @@ def test_the_group_is_the_one_with_the_containers_id(
     """Also where the process has moved into a group of its own below it."""
     process(tmp_path, lines.format(path=path), group, suffix)
 
-    assert find_group(tmp_path, 7, "abc").read() == Applied(frozenset({1, 2}), frozenset({0}), lifted=None)
+    assert cgroup.find_group(tmp_path, 7, "abc").read() == Applied(frozenset({1, 2}), frozenset({0}), lifted=None)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +248,7 @@ def test_the_quota_is_read_beside_it(
     )
     plant(tmp_path / "sys/fs/cgroup", {file: content})
 
-    assert find_group(tmp_path, 7, "abc").read().lifted is expected
+    assert cgroup.find_group(tmp_path, 7, "abc").read().lifted is expected
 
 
 def test_the_process_of_another_is_not_taken_for_the_containers(tmp_path: Path) -> None:
@@ -266,13 +256,13 @@ def test_the_process_of_another_is_not_taken_for_the_containers(tmp_path: Path) 
     process(tmp_path, OF_V1.format(path="/kubepods/pod1/other"), "cpuset/kubepods/pod1/other")
 
     with pytest.raises(LookupError, match="abc"):
-        find_group(tmp_path, 7, "abc")
+        cgroup.find_group(tmp_path, 7, "abc")
 
 
 def test_a_process_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
     """The caller asks the runtime then."""
     with pytest.raises(FileNotFoundError):
-        find_group(tmp_path, 7, "abc")
+        cgroup.find_group(tmp_path, 7, "abc")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +278,7 @@ def test_processes_below_it_are_the_containers_too(tmp_path: Path, files: dict[s
     """With systemd in a container, none is in the container's own group."""
     plant(tmp_path / "k/abc", files)
 
-    assert has_processes(ContainerGroup(str(tmp_path), "k/abc", unified=True)) is expected
+    assert cgroup.has_processes(cgroup.ContainerGroup(str(tmp_path), "k/abc", unified=True)) is expected
 
 
 ROOT = "sys/fs/cgroup"
@@ -331,12 +321,12 @@ INIT = group("init.scope", set())
 )
 def test_the_files_of_classes(tmp_path: Path, tree: dict[str, str], expected: set[str], is_assumed: bool) -> None:
     """A cgroup shows those of a controller if it has the controller; what none shows yet may be there."""
-    found = read_control_files(plant(tmp_path, CONTROLLERS | tree))
+    found = cgroup.read_control_files(plant(tmp_path, CONTROLLERS | tree))
 
-    assert found == ControlFiles(frozenset(expected), is_assumed)
+    assert found == cgroup.ControlFiles(frozenset(expected), is_assumed)
 
 
 def test_the_files_of_classes_with_cgroup_v1_or_without_cgroups(tmp_path: Path) -> None:
     """There are none; of a machine without any cgroup, nothing is known."""
-    assert read_control_files(tmp_path) is None
-    assert read_control_files(plant(tmp_path, {f"{ROOT}/memory/tasks": ""})) == ControlFiles(frozenset())
+    assert cgroup.read_control_files(tmp_path) is None
+    assert cgroup.read_control_files(plant(tmp_path, {f"{ROOT}/memory/tasks": ""})) == cgroup.ControlFiles(frozenset())

@@ -4,15 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.cpus import (
-    read_caches,
-    read_cores,
-    read_dies,
-    read_isolated,
-    read_online,
-    read_packages,
-    read_present,
-)
+from criproxy.host import cpus
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.machine.topology import Core
 from tests.host.tree import plant
@@ -51,7 +43,7 @@ def each(name: str, *contents: str) -> dict[str, str]:
 )
 def test_cores(tmp_path: Path, files: dict[str, str], cores: list[str]) -> None:
     """Threads share a core if the kernel lists them as siblings and gives them one core id; no CPU is in two."""
-    found = read_cores(plant(tmp_path, files), FOUR)
+    found = cpus.read_cores(plant(tmp_path, files), FOUR)
 
     assert [format_cpuset(core.cpus) for core in found] == cores
     assert [core.id for core in found] == [min(core.cpus) for core in found]
@@ -68,7 +60,7 @@ def test_cores(tmp_path: Path, files: dict[str, str], cores: list[str]) -> None:
 )
 def test_packages(tmp_path: Path, ids: list[str], packages: list[tuple[int, str]]) -> None:
     """Packages have the kernel's ids, whatever they are."""
-    found = read_packages(plant(tmp_path, each("topology/physical_package_id", *ids)), SINGLES)
+    found = cpus.read_packages(plant(tmp_path, each("topology/physical_package_id", *ids)), SINGLES)
 
     assert [(package.id, format_cpuset(package.cpus)) for package in found] == packages
 
@@ -87,7 +79,7 @@ def test_packages(tmp_path: Path, ids: list[str], packages: list[tuple[int, str]
 def test_dies(tmp_path: Path, packages: str, dies: list[str], expected: list[tuple[int, int, set[int]]]) -> None:
     """Dies are listed where a package has several; their ids count within the package."""
     files = each("topology/physical_package_id", *packages) | each("topology/die_id", *dies)
-    found = read_dies(plant(tmp_path, files), SINGLES)
+    found = cpus.read_dies(plant(tmp_path, files), SINGLES)
 
     assert [(die.package, die.id, set(die.cpus)) for die in found] == expected
 
@@ -122,7 +114,7 @@ def cache(cpu: int, index: int, level: int, kind: str, **shared: str) -> dict[st
 )
 def test_caches(tmp_path: Path, files: dict[str, str], groups: list[str]) -> None:
     """The online CPUs that share a data cache are a group; a CPU without one is in none."""
-    assert [format_cpuset(group) for group in read_caches(plant(tmp_path, files), FOUR, 3)] == groups
+    assert [format_cpuset(group) for group in cpus.read_caches(plant(tmp_path, files), FOUR, 3)] == groups
 
 
 @pytest.mark.parametrize(
@@ -139,12 +131,12 @@ def test_caches(tmp_path: Path, files: dict[str, str], groups: list[str]) -> Non
 )
 def test_isolated(tmp_path: Path, files: dict[str, str], isolated: CpuSet) -> None:
     """The kernel's list counts, else its command line."""
-    assert read_isolated(plant(tmp_path, files)) == isolated
+    assert cpus.read_isolated(plant(tmp_path, files)) == isolated
 
 
 def test_present_and_online_without_lists(tmp_path: Path) -> None:
     """The folders count; a CPU is offline if it says so."""
     root = plant(tmp_path, {f"{CPU}/cpu0/x": "", f"{CPU}/cpu4095/online": "1\n", f"{CPU}/cpu2/online": "0\n"})
 
-    assert read_present(root) == {0, 2, 4095}
-    assert read_online(root) == {0, 4095}
+    assert cpus.read_present(root) == {0, 2, 4095}
+    assert cpus.read_online(root) == {0, 4095}

@@ -7,16 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from criproxy.devices import device_rules
 from criproxy.devices.classes.builtin import BUILTIN
 from criproxy.devices.classes.device_class import DeviceClass, IdFormat, is_among
-from criproxy.devices.device_rules import (
-    DeviceRules,
-    HideUnallocated,
-    KubeletFiles,
-    OnNoEvidence,
-    Privileged,
-    UserOverride,
-)
 from criproxy.devices.options import option_types
 from criproxy.devices.options.plugin_options import PluginOptions
 from criproxy.devices.plugin.plan import PluginPlan
@@ -116,13 +109,13 @@ class PodresourcesOptions(option_types.Section):
 class DeviceOptions(option_types.Section):
     """Which containers see which accelerators; without this section criproxy leaves devices alone."""
 
-    hide_unallocated: HideUnallocated = "enforce"
+    hide_unallocated: device_rules.HideUnallocated = "enforce"
     """Whether criproxy hides all cards from containers to which none is allocated, no matter what their image requests.
     enforce: hide them. report: only report them. off: do neither."""
-    user_override: UserOverride = "strip"
+    user_override: device_rules.UserOverride = "strip"
     """What criproxy does if a pod uses environment variables or mounts to ask for cards that are not allocated to it.
     keep: keep them, and record them in the container's history. report: also log a warning. strip: remove them."""
-    privileged: Privileged = "report"
+    privileged: device_rules.Privileged = "report"
     """What criproxy does with privileged containers, which see every device node of the host in any case. allow: leave
     them alone. report: treat them like all others, and report them. deny: refuse them."""
     exempt: ExemptOptions = ExemptOptions()
@@ -134,7 +127,7 @@ class DeviceOptions(option_types.Section):
     """Whether criproxy moves containers with a card to other CPUs even if their CreateContainer requests do not list
     the card's device nodes. By default, these containers stay where they are, because older versions of runc would take
     the card away during the update."""
-    on_no_evidence: OnNoEvidence = "keep"
+    on_no_evidence: device_rules.OnNoEvidence = "keep"
     """What criproxy does if a container asks for cards, and neither the kubelet nor its checkpoint shows whether they
     are allocated to it. keep: keep the cards. hide: treat the cards as not allocated (see userOverride). fail: refuse
     the container until the allocation is known."""
@@ -151,16 +144,16 @@ class DeviceOptions(option_types.Section):
     """Which cards criproxy's own device plugin (`criproxy device-plugin`) offers to the kubelet. Without this section,
     it offers none."""
 
-    def rules(self) -> DeviceRules:
+    def rules(self) -> device_rules.DeviceRules:
         """Convert to plain values; classes include the resources that our own plugin derives from theirs."""
         kinds = (each.device_class() for each in self.classes)
         plan = self.plan()
         return self.plain(
-            DeviceRules,
+            device_rules.DeviceRules,
             classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
             exempt_namespaces=self.exempt.namespaces,
             exempt_images=self.exempt.images,
-            kubelet=KubeletFiles(
+            kubelet=device_rules.KubeletFiles(
                 socket=self.podresources.socket,
                 checkpoint=self.checkpoint,
                 timeout_s=option_types.seconds(self.podresources.timeout),

@@ -5,21 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from criproxy.devices import holdings as held
 from criproxy.devices.boundary import Word
 from criproxy.devices.classes.offers import card_of, unique
 from criproxy.devices.classes.vgpu_profiles import is_vgpu
 from criproxy.devices.device_rules import DeviceRules
-from criproxy.devices.holdings import (
-    EVERY_CLASS,
-    NOTHING,
-    Facts,
-    Holdings,
-    alive,
-    allocated_of,
-    has_cards,
-    quota_of,
-    words_of,
-)
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, Grant, UsageReport
 from criproxy.model.incident import Incident, Quantity
 from criproxy.model.node import Node
@@ -31,14 +21,14 @@ _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})")
 """A UUID, or the hash of a static pod: no character has a meaning in a path."""
 
 
-def grants(node: Node, holdings: Holdings, rules: DeviceRules) -> Iterator[Grant]:
+def grants(node: Node, holdings: held.Holdings, rules: DeviceRules) -> Iterator[Grant]:
     """Yield the grants of all containers that exist and have an id."""
-    for container in alive(node):
+    for container in held.alive(node):
         if container.has_id:
-            yield from grants_of(node, container, holdings.of(container) or NOTHING, rules)
+            yield from grants_of(node, container, holdings.of(container) or held.NOTHING, rules)
 
 
-def grants_of(node: Node, container: Container, facts: Facts, rules: DeviceRules) -> Iterator[Grant]:
+def grants_of(node: Node, container: Container, facts: held.Facts, rules: DeviceRules) -> Iterator[Grant]:
     """Yield the grants of one container, one for each resource.
 
     Args:
@@ -47,11 +37,12 @@ def grants_of(node: Node, container: Container, facts: Facts, rules: DeviceRules
         facts: what was found when the container was created.
         rules: the device classes, and which containers are exempt.
     """
-    exempt = rules.is_exempt_namespace(container.namespace) or Word.EXEMPT.value in words_of(facts, EVERY_CLASS)
+    was_exempt = Word.EXEMPT.value in held.words_of(facts, held.EVERY_CLASS)
+    exempt = was_exempt or rules.is_exempt_namespace(container.namespace)
     for kind in rules.classes:
-        for share in allocated_of(facts, kind.name):
+        for share in held.allocated_of(facts, kind.name):
             ids = tuple(share["ids"])
-            quota = quota_of(facts, kind.name) if any(map(is_vgpu, ids)) else None
+            quota = held.quota_of(facts, kind.name) if any(map(is_vgpu, ids)) else None
             grant = _grant(node, container, kind.name, unique(map(card_of, ids)))
             yield replace(grant, resource=share["resource"], ids=ids, quota=quota, exempt=exempt)
 
@@ -136,7 +127,7 @@ class Uses:
                     yield each, CardUse(card=card, memory_mib=memory_mib, total_mib=0)
 
 
-def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport | None) -> Iterator[CardRow]:
+def rows(node: Node, holdings: held.Holdings, rules: DeviceRules, report: UsageReport | None) -> Iterator[CardRow]:
     """Yield all containers with their cards, also exited ones, and those that use a card without a known grant.
 
     Args:
@@ -149,7 +140,7 @@ def rows(node: Node, holdings: Holdings, rules: DeviceRules, report: UsageReport
     seen = set[tuple[str, str, str]]()
     for container in node.containers.values():
         facts = holdings.of(container)
-        for grant in grants_of(node, container, facts, rules) if facts and has_cards(facts) else ():
+        for grant in grants_of(node, container, facts, rules) if facts and held.has_cards(facts) else ():
             for card in grant.cards:
                 seen.add((container.key, grant.kind, card))
                 yield _row(container, grant, card, uses, incidents)

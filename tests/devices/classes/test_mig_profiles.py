@@ -7,30 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.deviceplugin.nvidia.gpus import mig_minors, mig_paths
-from criproxy.devices.classes.mig_profiles import (
-    can_match,
-    compute_slices,
-    is_of_part,
-    is_whole_instance,
-    likely_name,
-    mixed_resource,
-    most_memory_mib,
-    profile_name,
-    without_part,
-)
+from criproxy.devices.classes import mig_profiles
 from tests.deviceplugin.nvidia.machines import MIG_MINORS, a100, minors
 
 
 @pytest.mark.parametrize("pattern", "1g.10gb 1g.10gb+me.all 1c.3g.20gb * 2g.* 1g.1?gb [12]g.* 1g.10gb+* 1c.*".split())
 def test_what_a_pattern_can_match(pattern: str) -> None:
     """A name, or text before a wildcard that is the beginning of one."""
-    assert can_match(pattern)
+    assert mig_profiles.can_match(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["", *"1g 1g.10GB 1G.* 1g.10gb.me mig-1g.10gb mig-1g.* gpu-8g 10gb*".split()])
 def test_what_no_pattern_can_match(pattern: str) -> None:
     """Text without wildcards must be a name."""
-    assert not can_match(pattern)
+    assert not mig_profiles.can_match(pattern)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +35,8 @@ def test_what_no_pattern_can_match(pattern: str) -> None:
 )
 def test_names_of_compute_instances(pattern: str, expected: bool, whole: str) -> None:
     """They begin with the number of their slices; without it, the name is that of the GPU instance."""
-    assert is_of_part(pattern) is expected
-    assert without_part(pattern) == whole
+    assert mig_profiles.is_of_part(pattern) is expected
+    assert mig_profiles.without_part(pattern) == whole
 
 
 @pytest.mark.parametrize(
@@ -61,7 +51,7 @@ def test_names_of_compute_instances(pattern: str, expected: bool, whole: str) ->
 )
 def test_what_is_meant(text: str, expected: str) -> None:
     """Resources and the words of nvidia-smi contain the name."""
-    assert likely_name(text) == expected
+    assert mig_profiles.likely_name(text) == expected
 
 
 _SLICES = st.integers(1, 7)
@@ -71,22 +61,22 @@ _SLICES = st.integers(1, 7)
 def test_names_of_devices(total_mib: int, eighths: int, gi: int, ci: int, attribute: str) -> None:
     """Each name that a device can have can be matched, also by its beginning; the size in it is not exceeded."""
     memory_mib = total_mib * eighths // 8
-    name = profile_name(
+    name = mig_profiles.profile_name(
         device_memory_mib=total_mib, mig_memory_mib=memory_mib, gi_slices=max(gi, ci), ci_slices=ci, attribute=attribute
     )
 
-    assert memory_mib < most_memory_mib(name)
-    assert is_of_part(name) is not is_whole_instance(name)
+    assert memory_mib < mig_profiles.most_memory_mib(name)
+    assert mig_profiles.is_of_part(name) is not mig_profiles.is_whole_instance(name)
     for length in range(len(name) + 1):
         pattern = f"{name[:length]}*"
         assert fnmatchcase(name, pattern)
-        assert can_match(pattern)
+        assert mig_profiles.can_match(pattern)
 
 
 @pytest.mark.parametrize(("mig_mib", "expected"), [(9856, "1g.10gb"), (0, "1g.0gb")], ids=["of-a-gpu", "of-all"])
 def test_names_where_memory_is_unknown(mig_mib: int, expected: str) -> None:
     """The size in a name is that of the MIG device then; the vectors have all others."""
-    assert profile_name(device_memory_mib=0, mig_memory_mib=mig_mib, gi_slices=1, ci_slices=1) == expected
+    assert mig_profiles.profile_name(device_memory_mib=0, mig_memory_mib=mig_mib, gi_slices=1, ci_slices=1) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,9 +91,9 @@ def test_names_where_memory_is_unknown(mig_mib: int, expected: str) -> None:
 )
 def test_what_a_name_tells(profile: str, resource: str | None, slices: int) -> None:
     """A profile is a resource of its own, unless it is a part of an instance; and how many slices compute."""
-    assert mixed_resource(profile) == resource
-    assert is_whole_instance(profile) is (resource is not None)
-    assert compute_slices(profile) == slices
+    assert mig_profiles.mixed_resource(profile) == resource
+    assert mig_profiles.is_whole_instance(profile) is (resource is not None)
+    assert mig_profiles.compute_slices(profile) == slices
 
 
 def test_capability_nodes() -> None:

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.devices.usage.reports import (
-    MOST_CONTAINERS,
-    MOST_SERIES,
-    POINTS,
-    SeriesKey,
-    UsageHistory,
-    read_usage,
-    stale_after_s,
-)
+from criproxy.devices.usage import reports
 from criproxy.devices.usage.values import CardUse, ClassUse, ContainerUse, UsageReport
 from criproxy.errors import UsageError
 
@@ -30,14 +22,14 @@ def of(**parts: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
 
 def test_a_report_is_read() -> None:
     """Its cards and containers have the values of its keys; what it does not say has its default."""
-    report = read_usage(of(cards=[CARD], containers=[USE], others=[OTHER], unread={"GPU-b": "lost"}))
+    report = reports.read_usage(of(cards=[CARD], containers=[USE], others=[OTHER], unread={"GPU-b": "lost"}))
 
     use = ContainerUse(container_id="c1", kind="nvidia", card="GPU-a", memory_mib=9000)
     other = ContainerUse(container_id="", kind="nvidia", card="GPU-a", memory_mib=9000)
     card = CardUse(card="GPU-a", memory_mib=9000, total_mib=16384)
     nvidia = ClassUse(kind="nvidia", cards=(card,), containers=(use,), others=(other,), unread={"GPU-b": "lost"})
     assert report == UsageReport(at_s=5.0, period_s=2, classes=(nvidia,))
-    assert stale_after_s(report) == 11.0
+    assert reports.stale_after_s(report) == 11.0
 
 
 @pytest.mark.parametrize(
@@ -58,21 +50,21 @@ def test_a_report_is_read() -> None:
         pytest.param(of(containers=[{**USE, "cores_percent": math.inf}]), "containers[0].cores_percent", id="inf"),
         pytest.param(of(containers=[OTHER]), "containers[0].container_id: must be set in containers", id="without-id"),
         pytest.param(of(others=[USE]), "others[0].container_id: must be set in containers", id="other-with-id"),
-        pytest.param(of(containers=[USE] * (MOST_CONTAINERS + 1)), "2049 are more than 2048", id="too-many"),
+        pytest.param(of(containers=[USE] * (reports.MOST_CONTAINERS + 1)), "2049 are more than 2048", id="too-many"),
         pytest.param(of(unread={str(n): "" for n in range(1025)}), "cards: 1025 are more than 1024", id="unread"),
     ],
 )
 def test_a_bad_report(arguments: dict[str, Any], said: str) -> None:
     """It is refused with a sentence about the part that is wrong."""
     with pytest.raises(UsageError) as caught:
-        read_usage(arguments)
+        reports.read_usage(arguments)
 
     assert said in str(caught.value)
 
 
 def test_texts_are_bounded() -> None:
     """Ids and sentences are cut, and have nothing that a terminal would act on."""
-    report = read_usage(of(cards=[{**CARD, "card": "\x1b[31m" + "x" * 1000}]))
+    report = reports.read_usage(of(cards=[{**CARD, "card": "\x1b[31m" + "x" * 1000}]))
 
     (card,) = report.classes[0].cards
     assert len(card.card) < 550
@@ -81,7 +73,7 @@ def test_texts_are_bounded() -> None:
 
 BEGIN_S = 1_700_000_040.0
 """The begin of a minute."""
-KEY = SeriesKey("nvidia", "GPU-a", "c1")
+KEY = reports.SeriesKey("nvidia", "GPU-a", "c1")
 
 
 def used(
@@ -96,7 +88,7 @@ def used(
 
 def test_a_point_is_a_minute() -> None:
     """It has the most memory and the mean of the computing units of that minute."""
-    history = UsageHistory()
+    history = reports.UsageHistory()
     for second, memory_mib, cores in ((0, 100, 10.0), (20, 300, 30.0), (59, 200, None), (60, 50, None)):
         history.add(BEGIN_S + second, used(memory_mib, cores))
 
@@ -108,13 +100,13 @@ def test_a_point_is_a_minute() -> None:
 
 def test_an_hour_is_kept() -> None:
     """There are 60 points of each series; those older than an hour are not shown, and then forgotten."""
-    history = UsageHistory()
+    history = reports.UsageHistory()
     for minute in range(100):
         history.add(BEGIN_S + 60 * minute, used(minute))
     newest_s = BEGIN_S + 60 * 99
 
     ((_, points),) = history.series(newest_s)
-    assert [point.memory_mib for point in points] == list(range(100 - POINTS, 100))
+    assert [point.memory_mib for point in points] == list(range(100 - reports.POINTS, 100))
     ((_, points),) = history.series(newest_s + 60 * 59)
     assert [point.memory_mib for point in points] == [99]
 
@@ -124,7 +116,7 @@ def test_an_hour_is_kept() -> None:
 
 def test_a_clock_that_was_set_back() -> None:
     """Points of minutes that are yet to come are dropped: use has the time of its report, and points stay in order."""
-    history = UsageHistory()
+    history = reports.UsageHistory()
     for minutes in (0, 9, 10):
         history.add(BEGIN_S + 60 * minutes, used(500))
     history.add(BEGIN_S + 60, used(100))
@@ -137,20 +129,20 @@ def test_a_clock_that_was_set_back() -> None:
 
 def test_series_are_bounded() -> None:
     """Of more than are kept, those are forgotten that had their last point first; cards have their own."""
-    history = UsageHistory()
+    history = reports.UsageHistory()
     cards = ClassUse(kind="nvidia", cards=(CardUse(card="GPU-a", memory_mib=1, total_mib=2),))
-    for number in range(MOST_SERIES + 10):
+    for number in range(reports.MOST_SERIES + 10):
         report = used(1, container_id=f"{number:06}")
         history.add(BEGIN_S, replace(report, classes=(cards, *report.classes)))
 
     keys = [key.container_id for key, _ in history.series(BEGIN_S)]
-    assert len(keys) == MOST_SERIES
+    assert len(keys) == reports.MOST_SERIES
     assert keys[:2] == ["", "000011"]
 
 
 def test_what_is_not_known_has_no_point() -> None:
     """A class with a problem reports what was known before: that is no use of this minute."""
-    history = UsageHistory()
+    history = reports.UsageHistory()
     history.add(BEGIN_S, used(100, problem="NVML: unknown error"))
 
     assert list(history.series(BEGIN_S)) == []
