@@ -160,9 +160,8 @@ class Containers:
             return self._machine
         found: dict[str, Any] = {}
         for caller in self._callers:
-            results = await caller.lane.run([("machine", caller.part.machine)])
-            for result in results.values():
-                found |= result if isinstance(result, Mapping) else {}
+            result = await caller.lane.one("machine", caller.part.machine)
+            found |= result if isinstance(result, Mapping) else {}
         self._machine, self._machine_until_s = found, monotonic() + MACHINE_S
         return found
 

@@ -190,10 +190,10 @@ class Controls:
         if desired.irqs is None:
             self._irqbalance_problem = ""
             return
-        items = [(self._irqbalance.path, partial(self._banned, desired.irqs.cpus, found.claimed))]
-        value = (await self._files_lane.run(items)).get(self._irqbalance.path)
+        path, work = self._irqbalance.path, partial(self._banned, desired.irqs.cpus, found.claimed)
+        value = await self._files_lane.one(path, work)
         if isinstance(value, Banned):
-            found.files[self._irqbalance.path] = value
+            found.files[path] = value
             self._irqbalance_problem = ""
         elif look and self._looks % _UNREACHABLE_EVERY == 1:
             runs = await asyncio.to_thread(unreachable, self._root)

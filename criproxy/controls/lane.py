@@ -58,6 +58,10 @@ class Lane:
                     break
         return done
 
+    async def one(self, name: str, work: Callable[[], T]) -> T | Exception | None:
+        """Return what a single item has returned or raised; None if it hangs."""
+        return (await self.run([(name, work)])).get(name)
+
     def _returned(self, name: str) -> None:
         self._hanging.pop(name, None)  # it may hang twice, in runs beside each other
         self._came_back()

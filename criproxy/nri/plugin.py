@@ -47,23 +47,12 @@ _UNSTEADY = (
     "between two of them start without their place. It ends one if an answer takes longer than its request timeout, "
     "and if the kubelet gives up a call"
 )
-_EVENTS = (
-    nri.RUN_POD_SANDBOX,
-    nri.STOP_POD_SANDBOX,
-    nri.REMOVE_POD_SANDBOX,
-    nri.CREATE_CONTAINER,
-    nri.POST_CREATE_CONTAINER,
-    nri.START_CONTAINER,
-    nri.POST_START_CONTAINER,
-    nri.UPDATE_CONTAINER,
-    nri.POST_UPDATE_CONTAINER,
-    nri.STOP_CONTAINER,
-    nri.REMOVE_CONTAINER,
-)
-"""Each costs the runtime a round trip, and each is needed. After a create, the container exists, and the updates in the
-answer to it are applied; until a start or an update is over, its container is locked. When a sandbox comes, the kubelet
-is asked about its cards, for which its creates need not wait then. Ends are seen late by anything else: containerd 1.7
-has no other events that a second listener may read."""
+_EVENTS = range(nri.RUN_POD_SANDBOX, nri.REMOVE_CONTAINER + 1)
+"""All that there were before 0.10: what a sandbox or a container goes through. Each costs the runtime a round trip, and
+each is needed. After a create, the container exists, and the updates in the answer to it are applied; until a start or
+an update is over, its container is locked. When a sandbox comes, the kubelet is asked about its cards, for which its
+creates need not wait then. Ends are seen late by anything else: containerd 1.7 has no other events that a second
+listener may read."""
 _SINCE_0_10 = (nri.UPDATE_POD_SANDBOX,)
 """Older versions refuse a plugin that asks for events which they do not know."""
 

@@ -100,8 +100,8 @@ class Facts:
         self.problems = []
         await self._read_cpus(cpus)
         if uncore and self._uncores is None:
-            read = await self._lane.run([(f"{self._root}/{CPUS}", self._read_uncores)])
-            self._uncores = next((each for each in read.values() if isinstance(each, tuple)), None)
+            read = await self._lane.one(f"{self._root}/{CPUS}", self._read_uncores)
+            self._uncores = read if isinstance(read, tuple) else None
         if irqs:
             await self._read_irqs()
         return Machine(
@@ -157,8 +157,7 @@ class Facts:
 
     async def _read_irqs(self) -> None:
         listing, names = f"{self._root}/{IRQS}", f"{self._root}/proc/interrupts"
-        read = await self._lane.run([(listing, partial(_numbers, listing))])
-        numbers = read.get(listing)
+        numbers = await self._lane.one(listing, partial(_numbers, listing))
         if not isinstance(numbers, frozenset):
             if numbers is not None:
                 self.problems.append(f"cannot read {listing}: {numbers}")
@@ -166,7 +165,7 @@ class Facts:
         if numbers == self._irqs.keys() and self._looks % _ALL_NAMES_EVERY:
             self._looks += 1
             return
-        text = (await self._lane.run([(names, partial(Path(names).read_text, errors="replace"))])).get(names)
+        text = await self._lane.one(names, partial(Path(names).read_text, errors="replace"))
         if isinstance(text, Exception):
             self.problems.append(f"cannot read {names}: {text}")
         if isinstance(text, str):

@@ -151,8 +151,7 @@ class ControlledFiles:
 
     async def _change_journal(self, what: str, change: "partial[None]") -> None:
         name = str(self._journal.directory / BEFORE)
-        results = await self._lane.run([(name, change)])
-        if isinstance(error := results.get(name), Exception):
+        if isinstance(error := await self._lane.one(name, change), Exception):
             effect = "so nothing new is written" if what.startswith("what") else "so it is written again later"
             self.problems[BEFORE] = f"{what} cannot be stored in {name}: {reason_of(error)}; {effect}"
 

@@ -144,14 +144,11 @@ Wait = Annotated[
     str, Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")
 ]
 CdiKind = Annotated[str, Text(f"{_WORD}/{_WORD}", "a kind of CDI devices, such as vendor.com/gpu")]
-ResourceName = Annotated[
-    str,
-    Text(
-        r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
-        "a resource such as vendor.com/gpu: a domain, '/', and a name of at most 63 characters",
-    ),
-    AfterValidator(_extended_resource),
-]
+_RESOURCE = Text(
+    r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+    "a resource such as vendor.com/gpu: a domain, '/', and a name of at most 63 characters",
+)
+ResourceName = Annotated[str, _RESOURCE, AfterValidator(_extended_resource)]
 Duration = Annotated[str, Text(r"(0|[1-9][0-9]{0,6})(ms|s|m|h)", "a time such as 30s, 5m or 500ms", "s")]
 Period = Annotated[str, Text(r"[1-9][0-9]{0,6}(ms|s|m|h)", "a time such as 30s, 5m or 500ms, and not 0", "s")]
 

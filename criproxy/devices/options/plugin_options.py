@@ -36,19 +36,9 @@ def _names_a_card(value: object) -> bool:
     return (type(value) is int and value >= 0) or (isinstance(value, str) and value != "")
 
 
-SelectorOption = Annotated[
-    Any,
-    PlainValidator(_selector),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["all"]},
-                {"type": "integer", "minimum": 1},
-                {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
-            ]
-        }
-    ),
-]
+_LIST = {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}}
+_SELECTION = WithJsonSchema({"anyOf": [{"enum": ["all"]}, {"type": "integer", "minimum": 1}, _LIST]})
+SelectorOption = Annotated[Any, PlainValidator(_selector), _SELECTION]
 """A `Selector`."""
 
 

@@ -195,10 +195,9 @@ def _of_env(path: Path, profile: Profile, kind: DeviceClass | None) -> Iterator[
     The variables of methods that the profile does not use are rejected, too: they would limit a program, or free it
     from a limit, without criproxy's knowledge.
     """
-    switches = [name for names in SWITCHES.values() for name in names]
     for name, value in profile.env:
         place = (*path, "env", name)
-        if is_among(name, switches) or (kind and (name == kind.visible_env or kind.strips(name))):
+        if is_among(name, SWITCHES) or (kind and (name == kind.visible_env or kind.strips(name))):
             yield Misfit(place, f"criproxy itself sets or removes {name}: leave it out")
         if unknown := next((word for word in _PLACEHOLDER.findall(value) if word not in PLACEHOLDERS), None):
             known = "{memory_mib}, {cores_percent} or {card}"

@@ -42,14 +42,8 @@ HAMI_SWITCHES = (
 DRIVER_SWITCHES = ("NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST")
 MPS_SWITCHES = ("CUDA_MPS_*",)
 """The variables that set a client's daemon, limits and priority, and the meaning of its share of threads."""
-SWITCHES: Mapping[Enforcement, tuple[str, ...]] = {
-    "watch": (),
-    "mps": MPS_SWITCHES,
-    "hami-core": HAMI_SWITCHES,
-    "nvidia-memory-limit": DRIVER_SWITCHES,
-    "mig": (),
-}
-"""The variables of each enforcement: names, or prefixes followed by ``*``."""
+SWITCHES = (*MPS_SWITCHES, *HAMI_SWITCHES, *DRIVER_SWITCHES)
+"""The variables of all enforcements: names, or prefixes followed by ``*``."""
 PLACEHOLDERS = ("memory_mib", "cores_percent", "card")
 """The properties of the vGPU that variables of a profile may contain in braces."""
 

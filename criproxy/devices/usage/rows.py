@@ -213,18 +213,10 @@ def pod_files(rows: Iterable[CardRow]) -> dict[str, PodFile]:
 
 def _file(uid: str, own: list[CardRow]) -> PodFile:
     own = sorted(own, key=lambda row: (row.container.name, row.container.attempt, row.container.key, row.card))
-    last = own[-1].container
-    return PodFile(
-        lasting=bounded(
-            {
-                "pod": last.pod_name,
-                "namespace": last.namespace,
-                "uid": uid,
-                "containers": [_container(row) for row in own],
-            }
-        ),
-        uses=tuple((row.use.memory_mib, row.use.cores_percent) if row.use else (None, None) for row in own),
-    )
+    last, containers = own[-1].container, [_container(row) for row in own]
+    lasting = {"pod": last.pod_name, "namespace": last.namespace, "uid": uid, "containers": containers}
+    uses = tuple((row.use.memory_mib, row.use.cores_percent) if row.use else (None, None) for row in own)
+    return PodFile(lasting=bounded(lasting), uses=uses)
 
 
 def _container(row: CardRow) -> Values:
