@@ -65,8 +65,7 @@ def _properties(model: type[BaseModel], definitions: Schema, policy: str = "") -
     if any(definitions.get(name, value) != value for name, value in nested.items()):  # another one has that name
         schema, nested = _schema(model, f"{policy}.")
     definitions |= nested
-    properties: Schema = schema.get("properties", {})
-    return properties
+    return dict(schema.get("properties", {}))
 
 
 def _schema(model: type[BaseModel], prefix: str) -> tuple[Schema, Schema]:

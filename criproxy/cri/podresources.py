@@ -76,7 +76,8 @@ class PodresourcesClient:
                     return []
                 if error.code in (StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE):
                     raise
-                self._only_lists = _is_unknown(error)
+                # It fails as long as this kubelet runs; a disabled feature gate is only recognised by the text.
+                self._only_lists = error.code is StatusCode.UNIMPLEMENTED or "disabled" in str(error)
         listed = await self._list(deadline_s - loop.time())
         return [_devices(pod) for pod in listed if (pod.namespace, pod.name) == (namespace, name)]
 
@@ -140,11 +141,6 @@ class PodresourcesClient:
                 if error.cause is None or left_s <= _PAUSE_S:
                     raise PodresourcesError(error.code, f"{name}: {error}") from error
             await asyncio.sleep(_PAUSE_S)  # nobody listens yet
-
-
-def _is_unknown(error: PodresourcesError) -> bool:
-    """Whether Get will fail as long as this kubelet runs; a disabled feature gate is only recognised by the text."""
-    return error.code is StatusCode.UNIMPLEMENTED or "disabled" in str(error)
 
 
 def _devices(pod: api.PodResources) -> Devices:

@@ -5,7 +5,7 @@ Values that a field cannot express stay at the model's default. The only error i
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -79,14 +79,14 @@ def read(kind: type[M], data: bytes) -> M:
         raise _unreadable(kind, data) from error
 
 
-def view(kind: type[M], data: bytes) -> M:
-    """Parse *data* that is not sent on: strings may have any bytes, see `utf8`.
+def view(kind: type[M], data: bytes, parts: Collection[str] = ()) -> M:
+    """Parse *data* that is not sent on, or only *parts* of it: strings may have any bytes, see `utf8`.
 
     Raises:
         UnreadableMessage: if it is not a *kind*.
     """
     try:
-        return utf8.parse(kind, data)
+        return utf8.parse_parts(kind, data, parts) if parts else utf8.parse(kind, data)
     except DecodeError as error:
         raise _unreadable(kind, data) from error
 
@@ -97,10 +97,7 @@ def view_identity(data: bytes) -> api.CreateContainerRequest:
     Raises:
         UnreadableMessage: if it is no create.
     """
-    try:
-        return utf8.parse_parts(api.CreateContainerRequest, data, _IDENTITY)
-    except DecodeError as error:
-        raise _unreadable(api.CreateContainerRequest, data) from error
+    return view(api.CreateContainerRequest, data, _IDENTITY)
 
 
 def _unreadable(kind: type[Message], data: bytes) -> UnreadableMessage:

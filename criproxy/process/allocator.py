@@ -28,9 +28,7 @@ def keep_large_buffers() -> bool:
     Returns:
         False where the C library has no such setting (musl).
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is None:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES))
 
@@ -40,9 +38,7 @@ async def give_back_after_peaks() -> None:
 
     It ends only where the C library has no such call (musl).
     """
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except AttributeError:
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is None:
         return
     memory = _Memory(trim)
     while True:

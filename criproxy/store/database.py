@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from os import stat_result
 from os.path import samestat
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -66,10 +67,7 @@ class Database:
     def in_place(self) -> bool:
         """Whether the file that is open is still the one at `path`."""
         with _as_store_error(self.path):
-            try:
-                return samestat(self._file, self.path.stat())
-            except FileNotFoundError:
-                return False
+            return is_at(self._file, self.path)
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
@@ -85,7 +83,7 @@ class Database:
         with self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SAVED, repr(time.time())))
-            self.writer.begin(after, list(rows.tables()))
+            self.writer.begin(after)
             for table in rows.tables():
                 keys, gone = self.writer.write(table, before, after)
                 if gone and table is rows.CONTAINERS:  # one that got its id has only changed its key
@@ -168,6 +166,14 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
+
+def is_at(file: stat_result, path: Path) -> bool:
+    """Whether an open *file* is the one at *path*."""
+    try:
+        return samestat(file, path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:

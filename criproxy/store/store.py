@@ -19,7 +19,7 @@ from criproxy.errors import StoreError
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Record
-from criproxy.store.database import Database
+from criproxy.store.database import Database, is_at
 from criproxy.store.files import why_refused
 from criproxy.store.writing import LeftOut
 
@@ -168,8 +168,8 @@ class Store:
         raise StoreError(self.missing)
 
     def _is_replaced(self) -> bool:
-        database = self._database
-        return database is not None and not (database.in_place and _is_at(self._lock, self.directory / LOCK_NAME))
+        database, lock = self._database, self.directory / LOCK_NAME
+        return database is not None and not (database.in_place and is_at(os.fstat(self._lock), lock))
 
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         self._let_go_if_replaced()
@@ -184,14 +184,6 @@ class Store:
             raise StoreError("the state database is closed: criproxy is shutting down")
         # Shielded: the new state of the node is written even if its caller no longer waits.
         return asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file *descriptor* is the one at *path*."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _lock(directory: Path, *, for_release: bool) -> int:

@@ -132,10 +132,10 @@ class Writer:
         """Forget what was left out in this transaction."""
         self._pending = self._committed
 
-    def begin(self, after: Node, every: Sequence[Table]) -> None:
+    def begin(self, after: Node) -> None:
         """Forget the rows that were left out and have changed in *after*, or are gone."""
         if self._committed:
-            entries = {table.name: table.entries(after) for table in every}
+            entries = {table.name: table.entries(after) for table in rows.tables()}
             self._pending = {
                 (table, key): failed
                 for (table, key), failed in self._committed.items()

@@ -44,12 +44,12 @@ class Early:
         """What becomes of a call whose message cannot be read or whose handler failed: as its real rule has it."""
         on_error = await self._known()
         if on_error is None:
-            return self._refusal()
+            return Refuse(StatusCode.UNAVAILABLE, self._reason)
         return await on_error(call, message, error) if self._rule(call).hold else Proceed()
 
     async def _hold(self, call: Call, message: bytes) -> Verdict:
         if await self._known() is None:
-            return self._refusal()
+            return Refuse(StatusCode.UNAVAILABLE, self._reason)
         hold = self._rule(call).hold
         return await hold(call, message) if hold else Proceed()
 
@@ -59,9 +59,6 @@ class Early:
             async with asyncio.timeout(WAIT_S):
                 await self._settled.wait()
         return self._on_error
-
-    def _refusal(self) -> Refuse:
-        return Refuse(StatusCode.UNAVAILABLE, self._reason)
 
     def _rule(self, call: Call) -> Rule:
         return self._real.get(call.method, NO_RULE)

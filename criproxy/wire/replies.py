@@ -5,7 +5,7 @@ from criproxy.wire import frames
 from criproxy.wire.calls import OutcomeKind
 from criproxy.wire.flow import MAX_QUEUED_BYTES
 from criproxy.wire.frame_forwarding import FrameLoop, increment_of
-from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, decompress, encode
+from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, encode
 from criproxy.wire.requests import MAX_UNACKNOWLEDGED_SETTINGS, Requests
 from criproxy.wire.state import Connection, Replied, Stream, Unreadable, step_for
 
@@ -59,10 +59,10 @@ class Replies(FrameLoop):
             self.take(at, at)
             self._end_request(state)
         if state.reader:
-            self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
+            self._copy(state, state.reader, frames.unpad(flags, buffer[at + 9 : end]))
         if state.editor:
             self.take(at, end)
-            self._edit(state, size, frames.unpad(flags, buffer[at + 9 : end]))
+            self._edit(state, state.editor, size, frames.unpad(flags, buffer[at + 9 : end]))
         else:
             self._pass(state, flags, buffer, at, end)
         if flags & frames.END_STREAM:
@@ -99,14 +99,12 @@ class Replies(FrameLoop):
         else:
             ledger.passed(size)
 
-    def _copy(self, state: Stream, payload: bytes) -> None:
+    def _copy(self, state: Stream, reader: MessageReader, payload: bytes) -> None:
         """Show the handlers the reply messages as they pass."""
-        reader, rule = state.reader, state.entry.rule
-        assert reader is not None
-        assert rule is not None
+        each = state.entry.rule is not None and state.entry.rule.each is not None
         for raw in self.connection.copy(reader, payload):
             first, state.replied = not state.replied, True
-            if state.call is None or not (first or rule.each):
+            if state.call is None or not (first or each):
                 continue
             try:
                 message = decompress(raw[0], raw[5:], None)
@@ -115,16 +113,14 @@ class Replies(FrameLoop):
                 continue
             if first:
                 state.reply = message
-            if rule.each:
+            if each:
                 self.connection.events.append(Replied(state.call, message))
         state.replied |= bool(reader.oversized)
 
     # -- edited replies --------------------------------------------------------------------------------------------
 
-    def _edit(self, state: Stream, size: int, payload: bytes) -> None:
+    def _edit(self, state: Stream, editor: MessageReader, size: int, payload: bytes) -> None:
         """Collect an edited call's DATA; each message that is whole goes on in its new form."""
-        editor = state.editor
-        assert editor is not None
         self._received(state, size)
         self._return(state, size - len(payload), 0)
         for raw in editor.feed(payload):
@@ -176,8 +172,7 @@ class Replies(FrameLoop):
         self.connection.top_up_replies()
 
     def _flush_editor(self, state: Stream) -> None:
-        assert state.editor is not None
-        if rest := state.editor.take_rest():
+        if state.editor and (rest := state.editor.take_rest()):
             self._send(state, len(rest), rest)
 
     # -- HEADERS and ends ------------------------------------------------------------------------------------------
@@ -190,8 +185,7 @@ class Replies(FrameLoop):
             if flags & frames.END_STREAM and (state.hold or state.editor or connection.to_runtime.queues):
                 self.take(at, at)
                 self._end_request(state)
-                if state.editor:
-                    self._flush_editor(state)
+                self._flush_editor(state)
         elif flags & frames.END_STREAM:
             connection.refused.pop(stream, None)
         if self.out.queues:
@@ -243,8 +237,7 @@ class Replies(FrameLoop):
         state = connection.streams.get(stream)
         if state is not None:
             self.take(at, at)
-            if state.editor:
-                self._flush_editor(state)
+            self._flush_editor(state)
             connection.abort(state, reset_by_client=False)
         else:  # the call may be over, but not its request
             connection.drop_requests(stream)

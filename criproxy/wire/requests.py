@@ -9,7 +9,7 @@ from hpack.exceptions import HPACKError
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
-from criproxy.wire.calls import Call, OutcomeKind, Refuse
+from criproxy.wire.calls import Call, OutcomeKind, Refuse, Rule
 from criproxy.wire.flow import Ledger
 from criproxy.wire.frame_forwarding import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
@@ -70,13 +70,13 @@ class Requests(FrameLoop):
         elif state is None:
             self._on_stray_data(stream, size, at, end)
         elif state.hold:
-            self._keep(state, flags, buffer, at, end)
+            self._keep(state, state.hold, flags, buffer, at, end)
         elif state.drop_requests:
             self._swallow(size, at, end)
             self.connection.give_client(size, stream)
         else:
             if state.request:
-                self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
+                self._copy(state.call, state.request, frames.unpad(flags, buffer[at + 9 : end]))
             self._pass(stream, flags, buffer, at, end)
         if flags & frames.END_STREAM and state is not None:
             self._client_done(state)
@@ -111,10 +111,9 @@ class Requests(FrameLoop):
         self.out.ledger.received(size)
         self.connection.give_client(self.out.ledger.replaced(size, 0))
 
-    def _keep(self, state: Stream, flags: int, buffer: bytes, at: int, end: int) -> None:
+    def _keep(self, state: Stream, hold: Hold, flags: int, buffer: bytes, at: int, end: int) -> None:
         """Add DATA to a held request."""
-        connection, hold, size = self.connection, state.hold, end - at - 9
-        assert hold is not None
+        connection, size = self.connection, end - at - 9
         self.take(at, end)
         payload = frames.unpad(flags, buffer[at + 9 : end])
         self.out.ledger.received(size)
@@ -138,10 +137,8 @@ class Requests(FrameLoop):
         assert state.call is not None
         self.connection.events.append(Held(state.call, b"".join(hold.chunks)))
 
-    def _copy(self, state: Stream, payload: bytes) -> None:
+    def _copy(self, call: Call | None, reader: MessageReader, payload: bytes) -> None:
         """Keep the first request message of a watched call."""
-        call, reader = state.call, state.request
-        assert reader is not None
         for raw in self.connection.copy(reader, payload):
             if call and call.request is None:
                 try:
@@ -223,12 +220,10 @@ class Requests(FrameLoop):
             entry.bypassed += 1
         else:
             entry.calls += 1
-            self._apply_rule(state, dict(fields))
+            self._apply_rule(state, entry.rule, dict(fields))
         return state
 
-    def _apply_rule(self, state: Stream, header: dict[bytes, bytes]) -> None:
-        rule = state.entry.rule
-        assert rule is not None
+    def _apply_rule(self, state: Stream, rule: Rule, header: dict[bytes, bytes]) -> None:
         state.touched = True
         connection = self.connection
         encoding = header.get(b"grpc-encoding", b"identity").decode("latin-1")

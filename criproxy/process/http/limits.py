@@ -62,9 +62,6 @@ class Shares:
         self._buckets: dict[str, Bucket] = {}
         """The client that asked last is last."""
 
-    def __len__(self) -> int:
-        return len(self._buckets)
-
     def take(self, peer: str) -> bool:
         """Take a token for *peer*; False if there is none."""
         bucket = self._buckets.pop(peer, None) or self._new()
