@@ -99,8 +99,7 @@ def listener_pid(path: Path) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.connect(str(path))
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+    return int(struct.unpack("3i", credentials)[0])
 
 
 BatchOf = Callable[[Way], "Batch"]

@@ -78,8 +78,7 @@ def of_case(report: Report, case: str, manager: str) -> Mapping[str, Any]:
     rows = {(each["name"], row["name"]): row for each in report["cases"] for row in each["managers"]}
     if (case, manager) not in rows:
         raise LookupError(f"the report has no case {case} with the manager {manager}")
-    found: Mapping[str, Any] = rows[case, manager]
-    return found
+    return dict(rows[case, manager])
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -87,8 +87,7 @@ class Pod:
                 raise SilentError(f"{self.spec.name} was silent for {timeout_s:.0f} s: {self.log}")
             self._heard += os.read(self._say, 65536)
         line, _, self._heard = self._heard.partition(b"\n")
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        return dict(json.loads(line))
 
     @property
     def log(self) -> str:

@@ -72,8 +72,7 @@ def _intervals(series: Mapping[str, Sequence[float]], equipment: Equipment) -> d
     """Name → low and high of the interval of the median, by the bootstrap of scipy, which the equipment has."""
     done = equipment.run("-m", "lab.benefit.programs.intervals", told=json.dumps(series))
     done.check_returncode()
-    found: dict[str, list[float]] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
 def _series(case: Case, run: Run) -> Iterator[tuple[str, list[float]]]:

@@ -196,5 +196,4 @@ def _answer(load: subprocess.Popen[str]) -> dict[str, Any]:
     assert load.stdout
     if not (line := load.stdout.readline()):
         raise SilentError("the load generator ended")
-    told: dict[str, Any] = json.loads(line)
-    return told
+    return dict(json.loads(line))

@@ -127,9 +127,7 @@ class Cluster:
         """Return when a pod is ready; ClusterError, with what is said of it, if that takes too long."""
 
         async def is_ready() -> bool:
-            pod = await self.pod(name)
-            conditions = pod["status"].get("conditions", []) if pod else []
-            return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+            return manifests.is_ready(await self.pod(name))
 
         try:
             await self.until(is_ready, f"pod {name} was ready", timeout_s)

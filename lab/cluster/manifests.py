@@ -53,6 +53,12 @@ def node(name: str, labels: Mapping[str, str] = NOTHING) -> Object:
     }
 
 
+def is_ready(found: Object | None) -> bool:
+    """Whether a Node or a pod has the condition Ready."""
+    conditions = found["status"].get("conditions", []) if found else []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
 def ready(cpus: int, memory_bytes: int) -> Object:
     """The status of a Node that can take pods."""
     amounts = {"cpu": str(cpus), "memory": str(memory_bytes), "pods": "110"}

@@ -11,7 +11,7 @@ import yaml
 
 from criproxy.host.machine import discover
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from lab.cluster import cards
+from lab.cluster import cards, manifests
 from lab.cluster.control_plane import ControlPlane
 from lab.cluster.process import Program
 from lab.cluster.space import ADDRESS, POD_NETWORK
@@ -149,6 +149,4 @@ class Worker:
                     (tree / self.cgroups.root.lstrip("/")).mkdir(exist_ok=True)
 
     async def _is_ready(self) -> bool:
-        node = await self.control_plane.get(f"/api/v1/nodes/{NAME}")
-        conditions = node["status"].get("conditions", []) if node else []
-        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return manifests.is_ready(await self.control_plane.get(f"/api/v1/nodes/{NAME}"))

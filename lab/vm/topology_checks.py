@@ -21,8 +21,7 @@ KERNEL_TAKES_MIB = 128
 def discovered() -> dict[str, Any]:
     """What ``criproxy topology --format json`` prints."""
     command = [sys.executable, "-m", "criproxy", "topology", "--format", "json"]
-    report: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return report
+    return dict(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
 
 
 async def the_topology_is_that_of_the_machine(world: World) -> None:

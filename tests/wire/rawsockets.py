@@ -135,13 +135,6 @@ async def raw_client(path: str, endpoint: Endpoint | None = None) -> AsyncIterat
         await connection.abort()
 
 
-async def eventually(done: Callable[[], bool]) -> None:
-    """Wait until *done*, for things that tell nobody when they are; at most twenty seconds."""
-    async with asyncio.timeout(60):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 def open_files() -> int:
     """File descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))

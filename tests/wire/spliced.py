@@ -6,17 +6,10 @@ from criproxy.wire.splice import Splice
 from criproxy.wire.state import Cancelled, Held
 from criproxy.wire.stats import Stats
 from tests.wire.rawpeer import Endpoint, Stream
+from tests.wire.talk import ignore, never_called
 
 PASS, WATCH, HOLD, EDIT, VERSION = "/t/Pass", "/t/Watch", "/t/Hold", "/t/Edit", "/t/Version"
 GROWN_BYTES = 3_000
-
-
-async def _never(call: Call, message: bytes) -> Verdict:
-    raise AssertionError("a splice calls no hold handler itself")
-
-
-def _ignore(call: Call, what: object) -> None:
-    """Make the method a watched one: what handlers are told is read from the events."""
 
 
 def _edit(call: Call, message: bytes) -> bytes | None:
@@ -31,9 +24,9 @@ def _edit(call: Call, message: bytes) -> bytes | None:
 
 
 TABLE = {
-    WATCH: Rule(done=_ignore),
-    HOLD: Rule(hold=_never, done=_ignore),
-    EDIT: Rule(edit=_edit, done=_ignore),
+    WATCH: Rule(done=ignore),
+    HOLD: Rule(hold=never_called, done=ignore),
+    EDIT: Rule(edit=_edit, done=ignore),
 }
 
 

@@ -12,18 +12,19 @@ from criproxy.wire.stats import Stats
 HOLD, WATCH, EDIT, PASS = "/test/Hold", "/test/Watch", "/test/Edit", "/test/Pass"
 
 
-async def _never_called(call: object, message: bytes) -> Verdict:
+async def never_called(call: object, message: bytes) -> Verdict:
+    """A handler of held calls: what they are told is read from the events."""
     raise AssertionError("a splice calls no hold handler itself")
 
 
-def _ignore(call: object, what: object) -> None:
+def ignore(call: object, what: object) -> None:
     """A handler that only makes the method a watched one."""
 
 
 TABLE = {
-    HOLD: Rule(hold=_never_called, done=_ignore),
-    WATCH: Rule(done=_ignore),
-    EDIT: Rule(edit=lambda call, message: b"edited " + message if message != b"same" else None, done=_ignore),
+    HOLD: Rule(hold=never_called, done=ignore),
+    WATCH: Rule(done=ignore),
+    EDIT: Rule(edit=lambda call, message: b"edited " + message if message != b"same" else None, done=ignore),
 }
 
 Frame = tuple[str, int, int, bytes]

@@ -19,8 +19,9 @@ from criproxy.wire.frames import SETTINGS_INITIAL_WINDOW_SIZE as INITIAL_WINDOW
 from criproxy.wire.message import encode
 from criproxy.wire.server import Link
 from criproxy.wire.splice import Splice
+from tests.daemons import until
 from tests.wire.rawpeer import Endpoint, Stream, Style
-from tests.wire.rawsockets import RawRuntime, eventually, open_files, proxy_at, raw_client
+from tests.wire.rawsockets import RawRuntime, open_files, proxy_at, raw_client
 from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced
 
 CONNECTIONS = 2_000
@@ -73,11 +74,11 @@ async def test_strict_peers_on_sockets(tmp_path: Path, window: int) -> None:
             connection, other = link.splice.connection, far.endpoint
             requests, replied = connection.requests, connection.replies
             # The last to read may be the proxy, of which the peers hear nothing.
-            await eventually(lambda: (other.recv_window, other.send_window) == (requests.receiver, replied.sender))
-            await eventually(lambda: (end.recv_window, end.send_window) == (replied.receiver, requests.sender))
+            await until(lambda: (other.recv_window, other.send_window) == (requests.receiver, replied.sender))
+            await until(lambda: (end.recv_window, end.send_window) == (replied.receiver, requests.sender))
             assert (far.error, client.error) == (None, None)
             assert requests.in_flight == replied.in_flight == 0
-        await eventually(lambda: not proxy.links)
+        await until(lambda: not proxy.links)
 
 
 HELLO = Endpoint(client=True).take()
@@ -178,7 +179,7 @@ async def test_client_that_never_reads(tmp_path: Path, path_of_call: str) -> Non
                 assert link.client.transport is not None
                 assert link.client.transport.get_write_buffer_size() < 24 * MIB
             assert psutil.Process().memory_info().rss - memory_bytes < 60 * MIB
-        await eventually(lambda: not proxy.links)
+        await until(lambda: not proxy.links)
 
 
 async def test_runtime_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ async def test_runtime_that_never_reads(tmp_path: Path, monkeypatch: pytest.Monk
     async with proxy_at(tmp_path) as (proxy, path):
         unknown = frame(0xEE, 0, 0, bytes(16_000)) * 10  # a kind that no window holds back
         assert await flood(path, unknown, 100 * MIB) < 4 * MIB
-        await eventually(lambda: not proxy.links)  # though the client is not read, its end is seen
+        await until(lambda: not proxy.links)  # though the client is not read, its end is seen
     listener.close()
 
 
@@ -267,9 +268,9 @@ async def test_thousands_of_connections_leave_nothing(tmp_path: Path, runtime: R
                 runtime.connections.clear()
 
         await asyncio.gather(*(worker() for _ in range(20)))
-        await eventually(lambda: proxy.stats.connections_total == count and not proxy.links and open_files() <= files)
+        await until(lambda: proxy.stats.connections_total == count and not proxy.links and open_files() <= files)
         assert (proxy.stats.connections_total, proxy.stats.connections_open) == (count, 0)
-        await eventually(lambda: len(asyncio.all_tasks()) == tasks)
+        await until(lambda: len(asyncio.all_tasks()) == tasks)
         runtime.connections.clear()
         gc.collect()
         assert not [thing for thing in gc.get_objects() if isinstance(thing, Link | Splice)]

@@ -20,6 +20,32 @@ async def placement_of(cluster: "Cluster", node: str) -> dict[str, Any]:
     return dict(found.get("status", {})) if found else {}
 
 
+async def until_phase(cluster: "Cluster", node: str, phase: str, timeout_s: float = _WITHIN_S) -> None:
+    """Return when the NodePlacement of a node says so."""
+
+    async def says() -> bool:
+        return (await placement_of(cluster, node)).get("phase") == phase
+
+    await cluster.until(says, f"the NodePlacement of {node} said {phase}", timeout_s)
+
+
+async def until_condition(cluster: "Cluster", node: str, status: str, reason: str) -> None:
+    """Return when the condition of a Node is so."""
+
+    async def there() -> bool:
+        found = await cluster.control_plane.get(f"/api/v1/nodes/{node}")
+        ours = [each for each in found["status"]["conditions"] if each["type"] == "CriproxyReady"]
+        return bool(ours) and (ours[0]["status"], ours[0]["reason"]) == (status, reason)
+
+    await cluster.until(there, f"CriproxyReady of {node} was {status} ({reason})", _WITHIN_S)
+
+
+async def problems_of(cluster: "Cluster", node: str) -> list[str]:
+    """What `criproxy status` says of the agent."""
+    answer = await cluster.serve_of(node).ask("status")
+    return list((answer.get("agent") or {}).get("problems", []))
+
+
 async def startup_taint(cluster: "Cluster") -> str:
     """The startup taint goes once the kubelet goes through criproxy."""
 
@@ -37,13 +63,7 @@ async def startup_taint(cluster: "Cluster") -> str:
 async def condition(cluster: "Cluster") -> str:
     """Each Node has the condition CriproxyReady."""
     for name in cluster.names:
-
-        async def ready(name: str = name) -> bool:
-            node = await cluster.control_plane.get(f"/api/v1/nodes/{name}")
-            found = [each for each in node["status"]["conditions"] if each["type"] == "CriproxyReady"]
-            return bool(found) and found[0]["status"] == "True"
-
-        await cluster.until(ready, f"CriproxyReady of {name} was True", _WITHIN_S)
+        await until_condition(cluster, name, "True", "CriproxyReady")
     return f"True on {len(cluster.names)} nodes"
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from criproxy.model.cpuset import parse_cpuset
 from lab.cluster import chart, manifests
-from lab.cluster.checks.agent import API, TOPOLOGIES, placement_of
-from lab.cluster.checks.policies import BALLOONS, configuration_of
+from lab.cluster.checks.agent import API, TOPOLOGIES, placement_of, problems_of, until_phase
+from lab.cluster.checks.policies import BALLOONS, configuration_of, until_applied
 from lab.cluster.process import ClusterError
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ async def _exclusive(cluster: "Cluster", node: str) -> int:
     return int((await placement_of(cluster, node)).get("cpus", {}).get("exclusive", -1))
 
 
-async def _problems(cluster: "Cluster", node: str) -> list[str]:
-    """What `criproxy status` says of the agent."""
-    answer = await cluster.serve_of(node).ask("status")
-    return list((answer.get("agent") or {}).get("problems", []))
-
-
 async def server_gone(cluster: "Cluster") -> str:
     """Without an API server pods are placed as before, the node says so, and a minute later all is in the API."""
     node = cluster.small[0]
@@ -47,7 +41,7 @@ async def server_gone(cluster: "Cluster") -> str:
         assert len(parse_cpuset(placed[f"{node.name}-outage/main"])) == 4, placed
 
         async def says() -> list[str]:
-            return await _problems(cluster, node.name)
+            return await problems_of(cluster, node.name)
 
         said = await cluster.until(says, "status named the agent's problem", _WITHIN_S)
         await asyncio.sleep(_OUTAGE_S)
@@ -75,14 +69,14 @@ async def forbidden(cluster: "Cluster") -> str:
         sandbox, _ = await kubelet.run_pod(node.pod("forbidden", 2))
 
     async def says() -> str:
-        return next((each for each in await _problems(cluster, node.name) if "403" in each), "")
+        return next((each for each in await problems_of(cluster, node.name) if "403" in each), "")
 
     said = await cluster.until(says, "status said that the agent is refused", 2 * _WITHIN_S)
     again = {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
     await cluster.control_plane.apply({**again, "metadata": {"name": name}})
 
     async def quiet() -> bool:
-        return not await _problems(cluster, node.name) and await _exclusive(cluster, node.name) == _PODS + 2
+        return not await problems_of(cluster, node.name) and await _exclusive(cluster, node.name) == _PODS + 2
 
     await cluster.until(quiet, "the agent had written and no problem any more", 2 * _WITHIN_S)
     async with node.serve.kubelet() as kubelet:
@@ -126,11 +120,7 @@ async def agent_killed_in_try(cluster: "Cluster") -> str:
     await cluster.until(trying, f"{node.name} tried it", _WITHIN_S)
     await agent.program.restart(signal.SIGKILL)
 
-    async def kept() -> bool:
-        found, phase = await configuration_of(cluster, node.name), (await placement_of(cluster, node.name)).get("phase")
-        return found["file"] == "NodePolicy/lab-kill" and found["try"] is None and phase == "Applied"
-
-    await cluster.until(kept, f"{node.name} had kept it", 2 * _WITHIN_S)
+    await until_applied(cluster, "lab-kill", (node.name,))
     await cluster.control_plane.kubectl("delete", "nodepolicy", "lab-kill")
 
     async def back() -> bool:
@@ -154,10 +144,8 @@ async def server_wiped(cluster: "Cluster") -> str:
     for agent in cluster.agents:
         await agent.renew()  # as a kubelet or an operator does: the accounts are other ones
 
-    async def back() -> bool:
-        return all([(await placement_of(cluster, name)).get("phase") == "Applied" for name in small])
-
-    await cluster.until(back, "NodePlacements were back", 2 * _WITHIN_S)
+    for name in small:
+        await until_phase(cluster, name, "Applied", 2 * _WITHIN_S)
     assert before == {name: (await _placed(cluster, name), await _file(cluster, name)) for name in small}
     return f"{len(small)} nodes, release {chart.ACCOUNT} installed anew"
 

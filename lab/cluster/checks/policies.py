@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lab.cluster import cards, manifests
-from lab.cluster.checks.agent import API, placement_of
+from lab.cluster.checks.agent import API, placement_of, until_phase
 
 if TYPE_CHECKING:
     from lab.cluster.cluster import Cluster
@@ -37,7 +37,7 @@ async def _watch(cluster: "Cluster", most: list[int]) -> None:
         await asyncio.sleep(0.3)
 
 
-async def _applied(cluster: "Cluster", policy: str, nodes: tuple[str, ...]) -> None:
+async def until_applied(cluster: "Cluster", policy: str, nodes: tuple[str, ...]) -> None:
     """Return when daemons have kept a NodePolicy and the NodePlacements say so."""
     for name in nodes:
 
@@ -55,7 +55,7 @@ async def waves(cluster: "Cluster") -> str:
     await cluster.control_plane.apply(manifests.node_policy("lab-good", GOOD, labels=manifests.GROUP))
     watching = asyncio.create_task(_watch(cluster, most))
     try:
-        await _applied(cluster, "lab-good", cluster.names)
+        await until_applied(cluster, "lab-good", cluster.names)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -73,17 +73,13 @@ async def refused(cluster: "Cluster") -> str:
         manifests.node_policy("lab-refused", REFUSED, labels=manifests.GROUP, priority=10)
     )
     for name in cluster.names:
-
-        async def says(name: str = name) -> bool:
-            return (await placement_of(cluster, name)).get("phase") == "Refused"
-
-        await cluster.until(says, f"the NodePlacement of {name} said Refused", _WITHIN_S)
+        await until_phase(cluster, name, "Refused", _WITHIN_S)
         found = await configuration_of(cluster, name)
         assert found["file"] == "NodePolicy/lab-good", found
     said = (await placement_of(cluster, cluster.names[0]))["message"]
     assert "CPU 4000" in said, said
     await cluster.control_plane.kubectl("delete", "nodepolicy", "lab-refused")
-    await _applied(cluster, "lab-good", cluster.names)
+    await until_applied(cluster, "lab-good", cluster.names)
     return str(said)
 
 
@@ -103,17 +99,12 @@ async def rolled_back(cluster: "Cluster") -> str:
     (failure,) = status["failures"]
     phases = {}
     for name in small:
-        wanted = "RolledBack" if name == failure["node"] else "Waiting"
-
-        async def says(name: str = name, wanted: str = wanted) -> bool:
-            return (await placement_of(cluster, name)).get("phase") == wanted
-
-        await cluster.until(says, f"the NodePlacement of {name} said {wanted}")
+        phases[name] = "RolledBack" if name == failure["node"] else "Waiting"
+        await until_phase(cluster, name, phases[name])
         found = await configuration_of(cluster, name)
         assert (found["hash"], found["try"]) == (before[name], None), f"{name} has {found}"
-        phases[name] = wanted
     await cluster.control_plane.kubectl("delete", "nodepolicy", "lab-bad")
-    await _applied(cluster, "lab-good", cluster.names)
+    await until_applied(cluster, "lab-good", cluster.names)
     return f"{phases}; {failure['text'][:300]}; {status.get('message', '')[:200]}"
 
 

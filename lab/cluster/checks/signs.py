@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lab.cluster import chart, manifests
-from lab.cluster.checks.agent import placement_of
+from lab.cluster.checks.agent import problems_of, until_condition, until_phase
 from lab.cluster.worker import NAME
 
 if TYPE_CHECKING:
@@ -51,31 +51,15 @@ async def bypass(cluster: "Cluster") -> str:
     assert status == 0, said
     try:
         event = await until_event(cluster, "Node", NAME, "BypassOn")
-        await _condition(cluster, "False", "Bypassed")
-        await _phase(cluster, "Bypassed")
+        await until_condition(cluster, NAME, "False", "Bypassed")
+        await until_phase(cluster, NAME, "Bypassed")
     finally:
         status, said = await serve.command("bypass", "off")
     assert status == 0, said
     await until_event(cluster, "Node", NAME, "BypassOff")
-    await _condition(cluster, "True", "CriproxyReady")
-    await _phase(cluster, "Applied")
+    await until_condition(cluster, NAME, "True", "CriproxyReady")
+    await until_phase(cluster, NAME, "Applied")
     return event
-
-
-async def _condition(cluster: "Cluster", status: str, reason: str) -> None:
-    async def there() -> bool:
-        node = await cluster.control_plane.get(f"/api/v1/nodes/{NAME}")
-        found = [each for each in node["status"]["conditions"] if each["type"] == "CriproxyReady"]
-        return bool(found) and (found[0]["status"], found[0]["reason"]) == (status, reason)
-
-    await cluster.until(there, f"CriproxyReady was {status} ({reason})", _WITHIN_S)
-
-
-async def _phase(cluster: "Cluster", phase: str) -> None:
-    async def there() -> bool:
-        return (await placement_of(cluster, NAME)).get("phase") == phase
-
-    await cluster.until(there, f"the NodePlacement of {NAME} said {phase}", _WITHIN_S)
 
 
 # ---------------------------------------------------------------- NVIDIA's label
@@ -118,9 +102,7 @@ async def configuration_label(cluster: "Cluster") -> str:
     await _label(cluster, "unknown")
 
     async def told() -> str:
-        answer = await cluster.serve_of(NAME).ask("status")
-        problems = (answer.get("agent") or {}).get("problems", [])
-        return next((text for text in problems if "unknown" in text), "")
+        return next((text for text in await problems_of(cluster, NAME) if "unknown" in text), "")
 
     said = await cluster.until(told, "the agent said that it does not know the configuration", _WITHIN_S)
     await _gpus(cluster, 2)

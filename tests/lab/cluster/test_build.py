@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import build
-from lab.cluster.build import STEPS, BuildError, Places, Step
+from lab.cluster.build import BuildError, Places, Step
 
 
 @pytest.fixture
@@ -54,11 +54,6 @@ def test_programs_of_another_recipe_are_made_anew(tmp_path: Path, monkeypatch: p
     assert build.find(tmp_path)
     monkeypatch.setattr(build, "RECIPE", "another")
     assert build.find(tmp_path) is None
-
-
-def test_the_order_of_the_steps() -> None:
-    """The API server, which most packages belong to, is compiled first, after its schemas were generated."""
-    assert [each.name for each in STEPS] == ["fetch", "unpack", "generate", *build.BUILT, "take"]
 
 
 def test_schemas_are_of_all_packages_that_ask_for_one(tmp_path: Path) -> None:

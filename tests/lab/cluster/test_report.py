@@ -46,13 +46,6 @@ async def test_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None
     assert "  FAILED Something else is well" in printed.err
 
 
-async def test_all_is_well() -> None:
-    """Then the exit status is 0."""
-    report = Report()
-    await report.check(good, NONE)
-    assert report.end() == 0
-
-
 async def test_what_is_waited_for_is_named() -> None:
     """What does not come in time is an error that says what was missing."""
 

@@ -4,7 +4,6 @@ That its codes and texts are those of containerd, for every method and mistake, 
 """
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from google.protobuf.message import Message
@@ -15,6 +14,7 @@ from criproxy.errors import StatusCode
 from lab.emulator.records.cpusets import Cpuset
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from tests.daemons import until
 
 SPEC = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=1 << 26)
 POD = PodSpec("pod", (SPEC,), given_uid="uid-1", labels={"app": "x"})
@@ -26,13 +26,6 @@ async def failure(client: RuntimeClient, name: str, request: Message, reply: typ
     with pytest.raises(RuntimeCallError) as caught:
         await client.call(name, request, reply)
     return caught.value.code, caught.value.details
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let other tasks run until *condition* holds."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the runtime has no event for what is half done
-            await asyncio.sleep(0)
 
 
 async def state(client: RuntimeClient, container_id: str) -> str:
@@ -99,7 +92,7 @@ async def begin_start(kubelet: MiniKubelet, runtime: EmbeddedRuntime) -> tuple[s
     sandbox_id = await kubelet.run_sandbox(POD)
     container_id = await kubelet.create(POD, sandbox_id, SPEC)
     starting = asyncio.ensure_future(kubelet.start(container_id))
-    await until(lambda: runtime.core.records.container(container_id).starting)
+    await until(lambda: runtime.core.records.container(container_id).starting, 0)
     return sandbox_id, container_id, starting
 
 

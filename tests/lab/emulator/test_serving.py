@@ -9,6 +9,7 @@ import pytest
 from criproxy.cri import api_pb2 as cri
 from lab.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from lab.kubelet.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.daemons import until
 
 SERVICE = "/runtime.v1.RuntimeService"
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE),))
@@ -47,8 +48,7 @@ async def test_events_tell_the_life_of_a_pod(
 ) -> None:
     """Every change comes in order, with the state of the whole pod."""
     told = asyncio.ensure_future(_take(listen(channel, f"{SERVICE}/GetContainerEvents"), 8))
-    while not runtime.core.events.listeners:  # noqa: ASYNC110 (nothing tells that the stream was opened)
-        await asyncio.sleep(0.01)
+    await until(lambda: runtime.core.events.listeners)
 
     sandbox_id, ids = await kubelet.run_pod(POD)
     await kubelet.remove_pod(sandbox_id)
