@@ -97,30 +97,18 @@ EXPLAINED = {
     "container": ROW,
     "asked": {"read_as": ["@asked"], "sent": {}},
     "why": ["@why"],
-    "devices": [
-        {
-            "class": "@class",
-            "evidence": "@annotation",
-            "cards": ["@card"],
-            "pci_addresses": "@pci",
-            "nodes": "@nodes",
-            "numa_nodes": "@numa",
-            "quota": {
-                "profile": "@profile",
-                "memory_mib": 1,
-                "cores_percent": 1,
-                "enforced_by": "@by",
-                "not_enforced": "@lacking",
-            },
-            "allocated": [{"resource": "@resource", "ids": ["@id"], "source": "@source"}],
-        }
-    ],
+    "devices": [{
+        "class": "@class", "evidence": "@annotation", "cards": ["@card"], "pci_addresses": "@pci", "nodes": "@nodes",
+        "numa_nodes": "@numa", "allocated": [{"resource": "@resource", "ids": ["@id"], "source": "@source"}],
+        "quota": {"profile": "@profile", "memory_mib": 1, "cores_percent": 1, "enforced_by": "@by",
+            "not_enforced": "@lacking"},
+    }],
     "choices": [],
     "waits_for": ["@waits"],
     "notices": [{"wrong": True, "text": "@wrong"}, {"wrong": False, "text": "@note"}],
     "events": [{"time": "2026-01-01T00:00:00.000Z", "kind": "granted", "sentences": ["@event"], "facts": {}}],
     "earlier": [{"time": "2026-01-01T00:00:00.000Z", "id": "@e", "state": "refused", "text": "@earlier"}],
-}
+}  # fmt: skip
 DEVICES = {
     "device_plugin": {"state": "running", "reported": "@reported", "version": "1", "configuration": "@file"},
     "incidents": [{"class": "@class", "card": "@card", "since": "@since", "reason": "@reason", "action": "stop",

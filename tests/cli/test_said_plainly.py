@@ -80,10 +80,7 @@ def test_the_help_of_completion_has_lines() -> None:
         ({"nri": "/t/out"}, "--nri and --runtime-endpoint are both /t/out"),
         ({"nri": "/t/control"}, "--control-socket and --nri are both /t/control"),
         ({"http": "unix:///t/nri", "nri": "/t/nri"}, "--http and --nri are both /t/nri"),
-        (
-            {"image_listen": "/t/i", "image_endpoint": "/t/in"},
-            "--listen and --image-endpoint are both /t/in",
-        ),
+        ({"image_listen": "/t/i", "image_endpoint": "/t/in"}, "--listen and --image-endpoint are both /t/in"),
         ({"runtime_endpoint": "{tmp}/link"}, "are both {tmp}/in, but each needs a socket of its own"),
         ({"runtime_endpoint": "containerd.sock"}, "--runtime-endpoint: 'containerd.sock' is not a Unix socket"),
         ({"image_listen": "unix:///t/i.sock"}, "--image-listen and --image-endpoint go together"),
@@ -186,8 +183,7 @@ def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: st
 
 
 @pytest.mark.parametrize(
-    ("mode", "noted"),
-    [("keep", "see the cards that they request"), ("hide", "get none"), ("fail", "are refused")],
+    ("mode", "noted"), [("keep", "see the cards that they request"), ("hide", "get none"), ("fail", "are refused")]
 )
 def test_what_podresources_does_not_list_is_noted(tmp_path: Path, mode: str, noted: str) -> None:
     """Without the checkpoint nothing shows what init containers have, even while podresources answers."""

@@ -89,11 +89,7 @@ def registry(controller: Controller) -> Registry:
         entry.calls = 1
         entry.held.add(0.001)
     return proxy_metrics.registry(
-        [stats],
-        Heartbeat(lambda: None, print),
-        gauges,
-        KNOWN_METHODS,
-        lambda: Moment(controller, last_call_s=1.0),
+        [stats], Heartbeat(lambda: None, print), gauges, KNOWN_METHODS, lambda: Moment(controller, last_call_s=1.0)
     )
 
 

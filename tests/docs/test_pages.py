@@ -236,9 +236,7 @@ def test_the_page_on_annotations_says_which_reach_other_pods() -> None:
             ["exit code 128", "`restartPolicy: Never`"],
             id="starts that end with us",
         ),
-        pytest.param(
-            "configuration.md", "", ["spec.resources", "share the exclusive CPUs"], id="what a pod with a total gets"
-        ),
+        pytest.param("configuration.md", "", ["spec.resources", "share the exclusive CPUs"], id="pods with a total"),
         pytest.param("status.md", "", ["`2 by pod`", "`pod_cpu_milli`"], id="how a pod's total is shown"),
         pytest.param("simulate.md", "", ["`pod_cpu`"], id="how a scenario has a pod's total"),
         pytest.param(

@@ -283,9 +283,7 @@ def test_options_of_the_daemon_that_administrators_set(make_node: MakeNode) -> N
         pytest.param("log-level", "is not NAME=VALUE with one of log-level, log-format, trace-calls", id="no value"),
         pytest.param("config=/a", "is not NAME=VALUE", id="one that is set otherwise"),
         pytest.param("trace-calls=$(a)", "is not NAME=VALUE", id="a character for the shell"),
-        pytest.param(
-            "log-level=loud", "log-level must be one of debug, info, warning, error, not 'loud'", id="a value"
-        ),
+        pytest.param("log-level=loud", "log-level must be one of debug, info, warning, error, not 'loud'", id="value"),
     ],
 )
 def test_wrong_options_of_the_daemon(tmp_path: Path, option: str, complaint: str) -> None:
@@ -476,11 +474,7 @@ def test_a_file_with_several_names(make_node: MakeNode, kind: str) -> None:
     [
         ("", "policy: static\n", ""),
         ('reservedSystemCPUs: "0"\n', 'policy: static\nreservedCpus: "0"\n', ""),
-        (
-            'reservedSystemCPUs: "0"\n',
-            "policy: static\n",
-            "but this policy reserves no CPU: pods also run on CPU 0",
-        ),
+        ('reservedSystemCPUs: "0"\n', "policy: static\n", "but this policy reserves no CPU: pods also run on CPU 0"),
         (
             "",
             'policy: static\nreservedCpus: "0"\n',

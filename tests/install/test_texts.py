@@ -150,8 +150,7 @@ def test_a_unit_with_drop_ins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "value"),
-    [("--a=1 --a 2", "2"), ("--a", None), ("--ab=1", None), ("--a=", ""), ("", None)],
+    ("words", "value"), [("--a=1 --a 2", "2"), ("--a", None), ("--ab=1", None), ("--a=", ""), ("", None)]
 )
 def test_a_flag_of_a_command_line(words: str, value: str | None) -> None:
     """The last one counts, in one word or two."""

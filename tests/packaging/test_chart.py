@@ -560,9 +560,7 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
         pytest.param({"daemon": {"logLevel": "loud"}}, "/daemon/logLevel", id="a level that does not exist"),
         pytest.param({"daemon": {"traceCalls": ["a b"]}}, "/daemon/traceCalls", id="two calls in one"),
         pytest.param({"firstInstallsAtOnce": -1}, "/firstInstallsAtOnce", id="fewer than no nodes"),
-        pytest.param(
-            {"nodePolicies": [{"name": "a", "policy": {"policy": "none"}}]}, "/nodePolicies", id="for no nodes"
-        ),
+        pytest.param({"nodePolicies": [{"name": "a", "policy": {"policy": "none"}}]}, "/nodePolicies", id="no nodes"),
         pytest.param(
             {"nodePolicies": [{**NODE_POLICY, "policy": {"policy": "statik"}}]},
             "/nodePolicies/0/policy",

@@ -96,11 +96,6 @@ class Measure:
     wins: str = ""
     """What the policy with the best value achieves; only for measures that decide the recommendation."""
 
-    def decisive(self, outcome: Outcome) -> float:
-        """Return the value by which outcomes are sorted: the smaller, the better."""
-        number = round(self.value(outcome), _DIGITS[self.shown])
-        return -number if self.best is max else number
-
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
@@ -191,7 +186,9 @@ def decided(first: Outcome, other: Outcome) -> Measure | None:
 
 
 def _order(outcome: Outcome) -> tuple[float, ...]:
-    return tuple(measure.decisive(outcome) for measure in DECIDING)
+    """Return the values by which outcomes are sorted: the smaller, the better."""
+    values = ((each, round(each.value(outcome), _DIGITS[each.shown])) for each in DECIDING)
+    return tuple(-value if measure.best is max else value for measure, value in values)
 
 
 def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -250,7 +247,9 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
     yield f"Why: {last.wins}, and no other policy is noticeably better in a more important measure."
-    yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
+    for outcome, measure in rest:
+        lost, won = _value(measure, outcome), _value(measure, first)
+        yield f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}."
     if first.refused:
         share = f"{100 * first.refused_share:.1f} % of the containers"
         yield f"Even so, {first.refused:,} were refused, {share}: the node may be too small for this load."
@@ -265,12 +264,6 @@ def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> st
         return ""
     names = _listed([outcome.name for outcome in winners])
     return f"'{measure.title}' ({_value(measure, winners[0])} with {names}, compared with {_value(measure, first)})"
-
-
-def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:
-    """Return where another policy is worse."""
-    lost, won = _value(measure, outcome), _value(measure, first)
-    return f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}"
 
 
 def _value(measure: Measure, outcome: Outcome) -> str:

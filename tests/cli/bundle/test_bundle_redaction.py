@@ -150,11 +150,7 @@ def test_what_is_harmless_stays(text: str) -> None:
     [
         pytest.param({"annotations": {"a": "b"}}, {"annotations": {"a": HIDDEN}}, id="annotations"),
         pytest.param({"env": ["A=b", "c"]}, {"env": [f"A={HIDDEN}", f"c={HIDDEN}"]}, id="environment-as-pairs"),
-        pytest.param(
-            {"envs": [{"key": "A", "value": "b", "more": 1}]},
-            {"envs": [f"A={HIDDEN}"]},
-            id="environment-as-objects",
-        ),
+        pytest.param({"envs": [{"key": "A", "value": "b", "more": 1}]}, {"envs": [f"A={HIDDEN}"]}, id="objects"),
         pytest.param({"annotations": "text"}, {"annotations": HIDDEN}, id="annotations-as-text"),
         pytest.param({"annotations": None, "env": ""}, {"annotations": None, "env": ""}, id="nothing-to-hide"),
         pytest.param({"password": 12345}, {"password": HIDDEN}, id="number"),
@@ -163,9 +159,7 @@ def test_what_is_harmless_stays(text: str) -> None:
         pytest.param({"a": ["x", 1, 2.5, True, None]}, {"a": ["x", 1, 2.5, True, None]}, id="harmless"),
         pytest.param(["--v", "password=abc"], ["--v", f"password={HIDDEN}"], id="strings"),
         pytest.param(["--token", "abc", "x"], ["--token", HIDDEN, "x"], id="arguments"),
-        pytest.param(
-            {"name": "DB_PASSWORD", "value": "x"}, {"name": "DB_PASSWORD", "value": HIDDEN}, id="name-and-value"
-        ),
+        pytest.param({"name": "DB_PASSWORD", "value": "x"}, {"name": "DB_PASSWORD", "value": HIDDEN}, id="name-value"),
     ],
 )
 def test_json(value: Any, said: Any) -> None:  # noqa: ANN401 - JSON

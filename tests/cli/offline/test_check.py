@@ -38,76 +38,59 @@ def check(host: Path, *arguments: str | Path) -> Result:
     return criproxy("check", "--host-root", host, *arguments)
 
 
-WRONG = [
-    pytest.param("", f"1:1: the file is empty; it needs at least 'policy: NAME' with one of {POLICIES}", id="empty"),
-    pytest.param(
+WRONG: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", f"1:1: the file is empty; it needs at least 'policy: NAME' with one of {POLICIES}"),
+    "not-yaml": (
         "policy=static\n",
         f"1:1: must be options such as 'policy: NAME' with one of {POLICIES}: a name, ':', a space and the value",
-        id="not-yaml",
     ),
-    pytest.param("onError: pass\n", "1:1: the option 'policy' is missing", id="no-policy"),
-    pytest.param(
+    "no-policy": ("onError: pass\n", "1:1: the option 'policy' is missing"),
+    "unknown-policy": (
         "policy: statik\n",
         f"1:9: policy: unknown policy 'statik'; policies are: {POLICIES}; did you mean 'static'?",
-        id="unknown-policy",
     ),
-    pytest.param("policy: 3\n", "1:9: policy: must be text, not 3; in quotes it is text", id="number-for-text"),
-    pytest.param(
+    "number-for-text": ("policy: 3\n", "1:9: policy: must be text, not 3; in quotes it is text"),
+    "wrong-case": (
         "policy: static\nreservedcpus: 0\n",
         "2:1: unknown option 'reservedcpus'; did you mean 'reservedCpus'?",
-        id="wrong-case",
     ),
-    pytest.param("policy: none\nzzz: 0\n", "2:1: unknown option 'zzz'", id="unknown-option"),
-    pytest.param(
+    "unknown-option": ("policy: none\nzzz: 0\n", "2:1: unknown option 'zzz'"),
+    "unknown-choice": (
         "policy: none\nonError: Refused\n",
         "2:10: onError: must be 'shared', 'pass' or 'refuse', not 'Refused'; did you mean 'refuse'?",
-        id="unknown-choice",
     ),
-    pytest.param(
+    "yaml-1.1-boolean": (
         "policy: none\nonError: off\n",
         "2:10: onError: must be 'shared', 'pass' or 'refuse', not 'off'",
-        id="yaml-1.1-boolean",
     ),
-    pytest.param(
-        "policy: static\nreservedCpus: 0:30\n",
-        f"2:15: reservedCpus: '0:30' {CPUS_TEXT}",
-        id="yaml-1.1-base-60",
-    ),
-    pytest.param(
-        "policy: static\nreservedCpus: [0, -1]\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="negative"
-    ),
-    pytest.param(
-        "policy: static\nreservedCpus: true\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="boolean-cpus"
-    ),
-    pytest.param("policy: none\n\tonError: pass\n", "2:1: a tab; YAML is indented with spaces only", id="tab"),
-    pytest.param(
+    "yaml-1.1-base-60": ("policy: static\nreservedCpus: 0:30\n", f"2:15: reservedCpus: '0:30' {CPUS_TEXT}"),
+    "negative": ("policy: static\nreservedCpus: [0, -1]\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"'),
+    "boolean-cpus": ("policy: static\nreservedCpus: true\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"'),
+    "tab": ("policy: none\n\tonError: pass\n", "2:1: a tab; YAML is indented with spaces only"),
+    "indentation": (
         "policy: none\n  onError: pass\n",
         "2:10: a ':' does not fit here: quote the text, or check the indentation",
-        id="indentation",
     ),
-    pytest.param(
+    "indentation-above": (
         "  policy: none\nonError: pass\n",
         "2:1: this does not fit what is above: check brackets, quotes and indentation",
-        id="indentation-above",
     ),
-    pytest.param("policy: [none\n", "2:1: a bracket is not closed (it was opened in line 1)", id="open-bracket"),
-    pytest.param(
+    "open-bracket": ("policy: [none\n", "2:1: a bracket is not closed (it was opened in line 1)"),
+    "open-quote": (
         "policy: 'none\n",
         "2:1: a quote is not closed before the end of the file (it was opened in line 1)",
-        id="open-quote",
     ),
-    pytest.param("policy: @none\n", "1:9: a text cannot begin with @: put it in quotes", id="at-sign"),
-    pytest.param(
+    "at-sign": ("policy: @none\n", "1:9: a text cannot begin with @: put it in quotes"),
+    "two-documents": (
         "policy: none\n---\npolicy: static\n",
         "2:1: a second document begins here: a file has one, without '---' in between",
-        id="two-documents",
     ),
-    pytest.param("policy: none\n1: x\n", "2:1: unknown option '1'", id="number-as-key"),
-    pytest.param(b"policy: none\x00\n", "1:13: the character U+0000 is not allowed; is this a text file?", id="nul"),
-]
+    "number-as-key": ("policy: none\n1: x\n", "2:1: unknown option '1'"),
+    "nul": (b"policy: none\x00\n", "1:13: the character U+0000 is not allowed; is this a text file?"),
+}
 
 
-@pytest.mark.parametrize(("content", "said"), WRONG)
+@pytest.mark.parametrize(("content", "said"), WRONG.values(), ids=WRONG)
 def test_a_wrong_file(tmp_path: Path, host: Path, content: str | bytes, said: str) -> None:
     """One line says where and what; the exit status is 1."""
     file = write(tmp_path / "p.yaml", content)

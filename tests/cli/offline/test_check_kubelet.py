@@ -82,10 +82,7 @@ def test_the_kubelet_has_to_reserve_the_same(notes: Check, kubelet: str, expecte
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (
-            "policy: static\n",
-            differ("CPUs 0-1 (reservedSystemCPUs)", "no CPU", "pods also run on CPUs 0-1"),
-        ),
+        ("policy: static\n", differ("CPUs 0-1 (reservedSystemCPUs)", "no CPU", "pods also run on CPUs 0-1")),
         ('policy: static\navailableResources: {cpu: "exclude-cpuset:0-1"}\n', []),
         (
             'policy: static\nreservedCpus: "2-3"\navailableResources: {cpu: "exclude-cpuset:0-1"}\n',

@@ -12,10 +12,7 @@ from tests.deviceplugin.hosts import Host, t4
 from tests.sysfs import write_sysfs
 
 POLICIES = Path(__file__).parents[3] / "policies"
-OPTIONS = {
-    "pools": "pools: [{name: a, cpu: 2}]\n",
-    "balloons": "balloonTypes: [{name: a}]\n",
-}
+OPTIONS = {"pools": "pools: [{name: a, cpu: 2}]\n", "balloons": "balloonTypes: [{name: a}]\n"}
 """What makes a file of a policy one that says something."""
 OF_ONE = [
     pytest.param(
@@ -118,9 +115,7 @@ def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, cl
             "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes",
             id="gpu",
         ),
-        pytest.param(
-            "gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="plugin"
-        ),
+        pytest.param("gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="both"),
         pytest.param("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1", id="npu"),
     ],
 )

@@ -241,9 +241,7 @@ def test_policy_files_by_their_names(tmp_path: Path) -> None:
         pytest.param(
             [config_map("c.default", "Active: statik")], "a.yaml", "'statik' is no policy of CRI-RM", id="no policy"
         ),
-        pytest.param(
-            [config_map("c.default", "Active: static\n\tx")], "a.yaml", "data.policy:2:1: a tab", id="no YAML inside"
-        ),
+        pytest.param([config_map("c.default", "Active: static\n\tx")], "a.yaml", "data.policy:2:1: a tab", id="YAML"),
         pytest.param(
             [custom_resource("BalloonsPolicy", "default", {"balloonTypes": [{"name": "a", "maxCPUs": "many"}]})],
             "a.yaml",
@@ -301,9 +299,7 @@ def test_standard_input() -> None:
     ("labels", "said"),
     [
         pytest.param(["pool"], "'pool' is not LABEL=VALUE", id="no-value"),
-        pytest.param(
-            ["a b=c"], "must be the key of a label such as pool or example.com/pool, not 'a b'", id="no-label"
-        ),
+        pytest.param(["a b=c"], "must be the key of a label such as pool or example.com/pool, not 'a b'", id="label"),
         pytest.param(["a=b=c"], "must be the value of a label", id="two-values"),
         pytest.param(["a=b", "a=c"], "the label 'a' is given twice", id="twice"),
     ],

@@ -320,9 +320,7 @@ def test_what_a_try_does_is_said(moved: int, no_place: int, said: str) -> None:
 @pytest.mark.parametrize(
     ("policy_file", "said"),
     [
-        pytest.param(
-            {"policy_file": "different"}, "The content of the policy file is different: write", id="different"
-        ),
+        pytest.param({"policy_file": "different"}, "The content of the policy file is different: write", id="other"),
         pytest.param({}, "The content of the policy file is different: write", id="an-earlier-version"),
         pytest.param({"policy_file": "invalid"}, "The policy file cannot be used: write", id="invalid"),
         pytest.param({"policy_file": "missing"}, "There is no policy file: write", id="missing"),

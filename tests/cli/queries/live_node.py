@@ -18,13 +18,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerStarted,
-    PodCreated,
-    UpdateApplied,
-)
+from criproxy.placement.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from criproxy.process.control_socket import Command

@@ -30,13 +30,18 @@ REPORT = Published(
 LOST = Incident(device_class="nvidia", card=SECOND, since_s=1.5, reason="XID 79", action=Action.STOP)
 
 
+def holding(*cards: str, **share: object) -> tuple[Node, Holdings]:
+    """A node with a container that has these cards, by such a share of the resource."""
+    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
+    allocated = {SHARED: {"source": "annotation", **share}}
+    holdings.note("s-web", "main", {**given(*cards, source="annotation"), "nvidia_allocated": allocated})
+    return Node(machine(), containers={web.key: web}), holdings
+
+
 def tell(report: Published | None, incident: Incident | None = None, *, runs: bool = True) -> dict[str, Any]:
     """What a daemon would say of a container with a replica of each card."""
-    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
-    share = {"ids": f"{FIRST}::2,{SECOND}::0", "source": "annotation"}
-    facts = {**given(FIRST, SECOND, source="annotation"), "nvidia_allocated": {SHARED: share}}
-    holdings.note("s-web", "main", facts)
-    node = Node(machine(), containers={web.key: web}, incidents={incident.key: incident} if incident else {})
+    node, holdings = holding(FIRST, SECOND, ids=f"{FIRST}::2,{SECOND}::0")
+    node = node.replace(incidents={incident.key: incident} if incident else {})
     known = Inventory(
         classes=[NVIDIA, AMD], stocks=STOCKS, holdings=holdings, report=report, reported_s=60.0, runs=runs
     )
@@ -60,10 +65,7 @@ def test_resources_and_health() -> None:
 def test_more_replicas_than_are_kept() -> None:
     """All are counted, and the first are shown."""
     kept = [f"{FIRST}::{number}" for number in range(256)]
-    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
-    share = {"ids": ",".join(kept), "source": "annotation", "count": 700}
-    holdings.note("s-web", "main", {**given(FIRST, source="annotation"), "nvidia_allocated": {SHARED: share}})
-    node = Node(machine(), containers={web.key: web})
+    node, holdings = holding(FIRST, ids=",".join(kept), count=700)
     values = {**HEAD, **to_values(Inventory(classes=[NVIDIA], stocks=STOCKS, holdings=holdings, report=REPORT), node)}
 
     shown = lines(values, 800)
@@ -75,10 +77,7 @@ def test_more_replicas_than_are_kept() -> None:
 
 def test_parts_of_cards_that_only_the_device_plugin_knows() -> None:
     """A MIG device is one of its GPU, also where the daemon has no NVML."""
-    web, holdings = replace(container("web"), reservation="r-web"), Holdings()
-    share = {"ids": "MIG-2::1", "source": "annotation"}
-    holdings.note("s-web", "main", {**given("MIG-2", source="annotation"), "nvidia_allocated": {SHARED: share}})
-    node = Node(machine(), containers={web.key: web})
+    node, holdings = holding("MIG-2", ids="MIG-2::1")
     report = replace(
         REPORT, cards=tuple(PublishedCard(device_class="nvidia", id=f"MIG-{n}", parent=SECOND) for n in (1, 2))
     )

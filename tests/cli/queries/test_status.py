@@ -29,13 +29,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Notice, Refusal, Trouble
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.placement.engine import step
-from criproxy.placement.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerStarted,
-    PodCreated,
-    UpdateApplied,
-)
+from criproxy.placement.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.simulate.hosts import machine
 from criproxy.wire.sockets import listen
 from tests import asking

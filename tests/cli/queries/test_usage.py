@@ -125,9 +125,7 @@ def watched(state: str, *classes: dict[str, Any]) -> dict[str, Any]:
         ),
         pytest.param(
             answer(
-                watcher=watched("silent"),
-                cards=[],
-                containers=[container("web", memory_mib=None, cores_percent=None)],
+                watcher=watched("silent"), cards=[], containers=[container("web", memory_mib=None, cores_percent=None)]
             ),
             "the watcher has not reported since 2026-11-20T09:00:00Z; is criproxy device-plugin running?",
             id="stale",

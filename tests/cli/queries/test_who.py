@@ -85,10 +85,7 @@ async def test_reserved_cpus_are_not_called_free_without_a_daemon(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        pytest.param((), "Missing argument 'CPU...'", id="none"),
-        pytest.param(("",), "Name one or more", id="empty"),
-    ],
+    [pytest.param((), "Missing argument 'CPU...'", id="none"), pytest.param(("",), "Name one or more", id="empty")],
 )
 async def test_wrong_input(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     """Exit status 2 and a sentence, without asking anybody."""
