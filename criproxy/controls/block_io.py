@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.controls.journal import Journal
-from criproxy.controls.machine.kernel import read, write
+from criproxy.controls.machine.kernel import write
 from criproxy.controls.parts import Part
 from criproxy.errors import reason_of
 from criproxy.host.cgroup import group_at
-from criproxy.host.files import entries
+from criproxy.host.files import entries, read_text
 from criproxy.model.controls import BlockIo, ContainerControls, Desired, Throttle
 
 WEIGHT = "weight"
@@ -100,7 +100,9 @@ class BlockIoLimits(Part):
 
     def machine(self) -> Mapping[str, Any]:
         """Return the devices that can have weights: those with the scheduler bfq."""
-        return {"bfq": sorted(self._devices.with_bfq())}
+        block = self._root / "sys/block"
+        schedulers = {name: read_text(block / name / "queue/scheduler") or "" for name in entries(block)}
+        return {"bfq": [name for name, text in schedulers.items() if "[bfq]" in text]}
 
     def _folder(self, cgroup: str) -> "_Folder":
         group = group_at(self._root, cgroup)
@@ -136,15 +138,6 @@ class Devices:
         """Return a sentence for each limit that is one of no device."""
         none = [each for each in block_io.throttles if not self._of(each)]
         return [f"there is no disk {' or '.join(each.devices)}; partitions have no limits" for each in none]
-
-    def with_bfq(self) -> Iterator[str]:
-        """Yield the names of the devices with the scheduler bfq."""
-        for name in entries(self._root / "sys/block"):
-            try:
-                if "[bfq]" in read(str(self._root / "sys/block" / name / "queue/scheduler")):
-                    yield name
-            except OSError:
-                continue
 
     def _of(self, throttle: Throttle) -> frozenset[str]:
         return frozenset().union(*map(self._matches, throttle.devices))
@@ -184,11 +177,7 @@ class _Folder:
         os.stat(self.path)  # noqa: PTH116
         found: dict[tuple[str, str], int] = {}
         for name in (V2_LIMITS, V2_WEIGHT) if self._unified else (*V1_FILES.values(), V1_WEIGHT):
-            try:
-                text = read(f"{self.path}/{name}")
-            except OSError:
-                continue  # writing it tells
-            for line in text.splitlines():
+            for line in (read_text(f"{self.path}/{name}") or "").splitlines():  # if it cannot be read, writing it tells
                 found |= _parsed(name, line.split())
         return found
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.host.cgroup import ContainerGroup, group_at, paths_by_controller
+from criproxy.host.files import read_text
 
 MOST_CGROUPS = 1000
 """Cgroups of one container that are looked at; one that may make cgroups could make any number."""
@@ -88,9 +89,7 @@ class ContainerThreads:
 
     def family(self, number: int) -> Family | None:
         """Return the process of a thread and its parent; None if it has ended."""
-        try:
-            text = _read(str(self.proc / f"{number}/status"), None)
-        except OSError:
+        if (text := read_text(self.proc / f"{number}/status")) is None:
             return None
         fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
         return Family(int(fields["Tgid"]), int(fields["PPid"]))

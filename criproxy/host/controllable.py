@@ -1,7 +1,6 @@
 """Reads what classes can set on this machine: files of cgroups, frequencies, idle states, resctrl, the scheduler."""
 
 import os
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -10,15 +9,20 @@ from criproxy.host.cgroup import IO_LIMITS, POD_PARENTS, read_control_files
 from criproxy.host.cpus import CPUS
 from criproxy.host.files import entries, read_number, read_text
 from criproxy.host.resctrl import read_resctrl
-from criproxy.host.scheduler import read_scheduler
 from criproxy.model.controls import WEIGHT_FILES
 from criproxy.model.machine.controllable import Controllable
 from criproxy.model.machine.resctrl import Resctrl
+from criproxy.model.machine.scheduler import Scheduler
 
 _CGROUPS = "sys/fs/cgroup"
 _V1_BURST, _V1_THROTTLE, _V1_WEIGHT = "cpu.cfs_burst_us", "blkio.throttle.read_bps_device", "blkio.bfq.weight"
 _ALL_V1 = frozenset((_V1_BURST, _V1_THROTTLE, _V1_WEIGHT))
 UNCORE = "sys/devices/system/cpu/intel_uncore_frequency"
+_SCHEDULER = {
+    "runtime_us": "sched_rt_runtime_us",
+    "shortest_period_us": "sched_deadline_period_min_us",
+    "longest_period_us": "sched_deadline_period_max_us",
+}
 
 
 def read_controllable(host_root: Path) -> Controllable:
@@ -28,6 +32,7 @@ def read_controllable(host_root: Path) -> Controllable:
     resctrl, no_resctrl = _resctrl(host_root)
     files = _v2_files(host_root) if unified else _v1_files(mount / "cpu") | _v1_files(mount / "blkio")
     cpus = [host_root / CPUS / name for name in entries(host_root / CPUS) if name[:3] == "cpu" and name[3:].isdigit()]
+    states = (cpu / "cpuidle" / state / "name" for cpu in cpus for state in entries(cpu / "cpuidle"))
     lowest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_min_freq"))]
     highest = [khz for cpu in cpus if (khz := read_number(cpu / "cpufreq/cpuinfo_max_freq"))]
     return Controllable(
@@ -40,7 +45,7 @@ def read_controllable(host_root: Path) -> Controllable:
         energy_preferences=_words(cpus, "cpufreq/energy_performance_available_preferences"),
         min_khz=min(lowest, default=0),
         max_khz=max(highest, default=0),
-        c_states=tuple(dict.fromkeys(_c_states(cpus))),
+        c_states=tuple(dict.fromkeys(filter(None, map(read_text, states)))),
         uncore=bool(entries(host_root / UNCORE)),
         resctrl=resctrl,
         no_resctrl=no_resctrl,
@@ -76,8 +81,16 @@ def _words(cpus: list[Path], name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for cpu in cpus for word in (read_text(cpu / name) or "").split()))
 
 
-def _c_states(cpus: list[Path]) -> Iterator[str]:
-    for cpu in cpus:
-        for state in sorted(entries(cpu / "cpuidle")):
-            if name := read_text(cpu / "cpuidle" / state / "name"):
-                yield name
+def read_scheduler(host_root: Path) -> Scheduler:
+    """Read the limits of the machine below *host_root*; what cannot be read is the kernel's default."""
+    kernel = {name: read_number(host_root / "proc/sys/kernel" / file) for name, file in _SCHEDULER.items()}
+    known = {name: value for name, value in kernel.items() if value is not None}
+    return Scheduler(**known, pods_runtime_us=_pods_runtime_us(host_root / "sys/fs/cgroup/cpu"))
+
+
+def _pods_runtime_us(mount: Path) -> int | None:
+    """Return the limit of the pods' parent cgroup; one that does not exist yet has none, as every new one."""
+    if read_number(mount / "cpu.rt_runtime_us") is None:
+        return None
+    found = (read_number(mount / parent / "cpu.rt_runtime_us") for parent in POD_PARENTS if parent != ".")
+    return next((value for value in found if value is not None), 0)

@@ -28,7 +28,9 @@ def read_resctrl(host_root: Path) -> Resctrl:
     """
     mount = find_resctrl(host_root)
     if not mount:
-        raise CriproxyError(_why_not_mounted(host_root))
+        if "resctrl" in (read_text(host_root / "proc/filesystems") or "").split():
+            raise CriproxyError(f"resctrl is not mounted: mount -t resctrl resctrl /{MOUNT}")
+        raise CriproxyError("this machine has no resctrl: its kernel lacks it, or its processor Intel RDT and AMD PQoS")
     place, options = mount
     root = parse_lines(read_text(place / "schemata") or "")
     found = {name: cache for name in _CACHES if (cache := _cache(place / "info" / name, tuple(root.get(name, ()))))}
@@ -37,13 +39,6 @@ def read_resctrl(host_root: Path) -> Resctrl:
         raise CriproxyError(f"resctrl at {place} can divide neither caches nor memory bandwidth on this machine")
     counts = [read_number(place / "info" / name / "num_closids") for name in (*found, *(["MB"] if bandwidth else []))]
     return Resctrl(caches=found, bandwidth=bandwidth, groups=min((count for count in counts if count), default=1))
-
-
-def _why_not_mounted(host_root: Path) -> str:
-    known = (read_text(host_root / "proc/filesystems") or "").split()
-    if "resctrl" in known:
-        return f"resctrl is not mounted: mount -t resctrl resctrl /{MOUNT}"
-    return "this machine has no resctrl: its kernel lacks it, or its processor Intel RDT and AMD PQoS"
 
 
 def _cache(info: Path, ids: tuple[int, ...]) -> Cache | None:

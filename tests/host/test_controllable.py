@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.host.controllable import read_controllable
+from criproxy.host.controllable import read_controllable, read_scheduler
 from criproxy.host.machine import host_reader
 from criproxy.model.controls import DEFAULTS
+from criproxy.model.machine.scheduler import Scheduler
 from tests.host.tree import plant
 
 CPU = "sys/devices/system/cpu"
@@ -84,3 +85,26 @@ def test_cgroup_v1(tmp_path: Path, burst: bool) -> None:
 def test_policy_files_are_compared_with_it(tmp_path: Path) -> None:
     """It is what the reader of the host gives them."""
     assert host_reader(plant(tmp_path, HARDWARE)).controllable() == read_controllable(tmp_path)
+
+
+OF_CPU, LIMIT = "sys/fs/cgroup/cpu", "cpu.rt_runtime_us"
+ROOT = {f"{OF_CPU}/{LIMIT}": "950000\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param({}, Scheduler(), id="nothing"),
+        pytest.param(
+            {"proc/sys/kernel/sched_rt_runtime_us": "-1\n", "proc/sys/kernel/sched_deadline_period_max_us": "100\n"},
+            Scheduler(runtime_us=-1, longest_period_us=100),
+            id="limits",
+        ),
+        pytest.param(ROOT, Scheduler(pods_runtime_us=0), id="no-pods-yet"),
+        pytest.param({**ROOT, f"{OF_CPU}/kubepods/{LIMIT}": "0\n"}, Scheduler(pods_runtime_us=0), id="no-runtime"),
+        pytest.param({**ROOT, f"{OF_CPU}/kubepods.slice/{LIMIT}": "40\n"}, Scheduler(pods_runtime_us=40), id="runtime"),
+    ],
+)
+def test_limits_of_the_scheduler(tmp_path: Path, files: dict[str, str], expected: Scheduler) -> None:
+    """The limit for cgroups is that of the pods' parent."""
+    assert read_scheduler(plant(tmp_path, files)) == expected

@@ -18,8 +18,8 @@ from criproxy.controls.parts import Part
 from criproxy.controls.scheduling.calls import POLICY, Attributes, read, steps
 from criproxy.controls.scheduling.goal import goal, only_roots, text_of
 from criproxy.errors import reason_of
+from criproxy.host.controllable import read_scheduler
 from criproxy.host.files import read_number
-from criproxy.host.scheduler import read_scheduler
 from criproxy.model.controls import ContainerControls, Scheduling
 
 MOST_AT_ONCE = 2000
@@ -190,11 +190,9 @@ class _Pass:
         return {what: call for what, call in found.items() if self._refusals[what] < REFUSALS}
 
     def _goal(self, number: int, now: Attributes) -> Attributes:
-        new = _NOTHING if only_roots(self.new) and not self._is_root(number) else self.new
+        is_left_out = only_roots(self.new) and not any(self._threads.roots([number], self._inside))
+        new = _NOTHING if is_left_out else self.new
         return goal(now, new, self._old, now if self._old is _NOTHING else self._usual)
-
-    def _is_root(self, number: int) -> bool:
-        return any(self._threads.roots([number], self._inside))
 
     @cached_property
     def _inside(self) -> frozenset[int]:

@@ -118,10 +118,6 @@ class DeviceClass:
         kind, _, device = name.partition("=")
         return device if kind in self.cdi_kinds else None
 
-    def is_beside_cards(self, name: str) -> bool:
-        """Whether a CDI device of the class contains no card."""
-        return name.partition("=")[0] in self.cdi_beside
-
     def is_card_node(self, path: str) -> bool:
         """Whether *path* is the device node of one card."""
         return self.card_number(path) is not None

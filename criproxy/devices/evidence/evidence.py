@@ -247,6 +247,5 @@ def _traces(kind: DeviceClass, asked: DeviceRequest) -> bool:
 
 def _foreign_cdi(classes: Sequence[DeviceClass], asked: DeviceRequest) -> bool:
     """Whether a CDI device belongs to no class, so that its contents are unknown."""
-    return any(
-        all(kind.cdi_device(name) is None and not kind.is_beside_cards(name) for kind in classes) for name in asked.cdi
-    )
+    known = {name for kind in classes for name in (*kind.cdi_kinds, *kind.cdi_beside)} if asked.cdi else ()
+    return any(name.partition("=")[0] not in known for name in asked.cdi)

@@ -97,7 +97,11 @@ class QuotaOptions(option_types.Section):
         Args:
             plan: the contents of that section.
         """
-        yield from _of_times(plan.quota)
+        if not MIN_PERIOD_S <= plan.quota.period_s <= MAX_PERIOD_S:
+            yield Misfit(("quota", "period"), f"must be between 100ms and 60s, not {plan.quota.period_s:g}s")
+        for name, value_s in (("grace", plan.quota.grace_s), ("stopTimeout", plan.quota.stop_timeout_s)):
+            if value_s > MAX_GRACE_S:
+                yield Misfit(("quota", name), f"must be at most 1h, not {value_s:g}s")
         cut, offered, seen = {each.kind for each in plan.profiles}, [a.kind.name for a in plan.advertised], set[str]()
         for number, each in enumerate(self.classes):
             path, twice = ("quota", "classes", number, "class"), "is listed twice: put all its actions into one item"
@@ -106,14 +110,6 @@ class QuotaOptions(option_types.Section):
             if not wrong and each.kind not in cut:
                 text = f"has no effect: no profile is of the class {each.kind!r}, so no container has a quota"
                 yield Misfit(path, text)
-
-
-def _of_times(quota: QuotaPlan) -> Iterator[Misfit]:
-    if not MIN_PERIOD_S <= quota.period_s <= MAX_PERIOD_S:
-        yield Misfit(("quota", "period"), f"must be between 100ms and 60s, not {quota.period_s:g}s")
-    for name, value_s in (("grace", quota.grace_s), ("stopTimeout", quota.stop_timeout_s)):
-        if value_s > MAX_GRACE_S:
-            yield Misfit(("quota", name), f"must be at most 1h, not {value_s:g}s")
 
 
 class UsageOptions(option_types.Section):

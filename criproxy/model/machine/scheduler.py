@@ -30,7 +30,7 @@ def misfit(scheduling: Scheduling, machine: Scheduler, *, every_cpu: bool) -> st
 
     Args:
         scheduling: of a class; its values are within the limits of the options.
-        machine: see `criproxy.host.scheduler.read_scheduler`.
+        machine: see `criproxy.host.controllable.read_scheduler`.
         every_cpu: whether containers of the class may run on all CPUs of the machine.
     """
     if scheduling.policy in REAL_TIME:

@@ -33,10 +33,11 @@ GOLD = Desired(cpus={"gold": LAST}, tunings={"gold": CpuTuning(min_frequency="ba
 class Node:
     """A machine, and the program without its socket."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tree = Tree(folder / "host")
-        self.tree.irqs(8, 8)
-        self.tree.cpus(8)
+    def __init__(self, folder: Path, tree: Tree | None = None) -> None:
+        self.tree = tree or Tree(folder / "host")
+        if not tree:
+            self.tree.irqs(8, 8)
+            self.tree.cpus(8)
         self.kernel = KernelModel("0-7")
         self.state = folder / "state"
         self.before = self.tree.contents()
@@ -226,11 +227,9 @@ async def test_limits_move_in_both_directions(node: Node) -> None:
 
 async def test_of_classes_that_share_a_policy_the_highest_is_set(tmp_path: Path) -> None:
     """And that they share it is said; also where the other CPU has no class."""
-    node = Node(tmp_path)
     tree = Tree(tmp_path / "pairs")
     tree.cpus(4, per_policy=2)
-    node.tree, node.before = tree, tree.contents()
-    node.start()
+    node = Node(tmp_path, tree)
     desired = Desired(
         cpus={"slow": "0", "fast": "1", "alone": "2"},
         tunings={
@@ -261,13 +260,11 @@ async def test_the_highest_uncore_limit_of_a_die_wins(
     tmp_path: Path, dies: dict[str, int | None], expected: dict[str, str]
 ) -> None:
     """Of the classes that have CPUs on it."""
-    node = Node(tmp_path)
     tree = Tree(tmp_path / "packages")
     tree.cpus(8, packages=2)
     for name, package in dies.items():
         tree.uncore(name, package)
-    node.tree, node.before = tree, tree.contents()
-    node.start()
+    node = Node(tmp_path, tree)
     desired = Desired(
         cpus={"low": "0,4", "high": "1"},
         tunings={"low": CpuTuning(uncore_max_khz=1500000), "high": CpuTuning(uncore_max_khz=2000000)},
