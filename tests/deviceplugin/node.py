@@ -8,7 +8,7 @@ from pathlib import Path
 from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.resources.kubelet_state import InUse, KubeletInUse
 from criproxy.deviceplugin.resources.plugin_manager import AskInUse, PluginManager
-from criproxy.deviceplugin.server.plugin import Place
+from criproxy.deviceplugin.server.plugin import Place, Plugin
 from criproxy.deviceplugin.server.resource import Prefer, Resource
 from criproxy.deviceplugin.server.state import State, Status, Times
 from criproxy.devices.classes.offers import Offered
@@ -145,6 +145,11 @@ class Node:
     def status(self, resource: str = GPU) -> Status:
         """What the plugin of *resource* says of itself."""
         return next(each for each in self.plugins.status if each.resource == resource)
+
+    @property
+    def plugin(self) -> Plugin:
+        """That of `GPU`."""
+        return self.plugins._plugins[GPU]
 
     async def until_state(self, state: State, resource: str = GPU) -> Status:
         """Return when the plugin of *resource* is in *state*."""

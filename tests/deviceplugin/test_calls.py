@@ -52,7 +52,7 @@ async def test_an_init_container(node: Node) -> None:
 async def test_two_connections(node: Node) -> None:
     """Each has a stream of its own, with the list at once and after each change."""
     await started(node, "a")
-    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+    async with grpc.aio.insecure_channel(f"unix://{node.plugin._path}") as channel:
         stream: Any = channel.unary_stream(
             "/v1beta1.DevicePlugin/ListAndWatch", response_deserializer=api.ListAndWatchResponse.FromString
         )
@@ -68,7 +68,7 @@ async def test_two_connections(node: Node) -> None:
 async def test_a_message_that_is_none(node: Node) -> None:
     """It ends the call, and nothing else."""
     await started(node, "a")
-    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+    async with grpc.aio.insecure_channel(f"unix://{node.plugin._path}") as channel:
         call: Any = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"\xff\xff")
@@ -112,7 +112,7 @@ async def test_a_large_allocation_that_is_refused(node: Node) -> None:
     await started(node, "a", allocate=Named("y" * 1000))
     ids = [f"{number:04}{'x' * 1000}" for number in range(1000)]
     request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=[*ids[1:], "y" * 1000])])
-    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+    async with grpc.aio.insecure_channel(f"unix://{node.plugin._path}") as channel:
         call: Any = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
         with pytest.raises(grpc.aio.AioRpcError, match="unknown device: yyy"):
             await call(request.SerializeToString())

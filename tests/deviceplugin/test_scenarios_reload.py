@@ -173,7 +173,8 @@ async def test_16_a_kubelet_that_restarts(folder: Path) -> None:
 
 def own_socket(node: Joined) -> tuple[int, int]:
     """Which file the plugin's socket is."""
-    stat = Path(node.node.status().socket).stat()
+    assert node.node.plugin._path
+    stat = node.node.plugin._path.stat()
     return stat.st_ino, stat.st_ctime_ns
 
 

@@ -99,11 +99,9 @@ class Plugin:
             resource=tracker.resource,
             state=tracker.state,
             text=tracker.text,
-            socket=str(self._path or ""),
             devices=len(devices),
             healthy=sum(each.healthy for each in devices.values()),
             held=len(self.held),
-            left_out=self._servicer.left_out,
             counts=replace(self._servicer.counts),
         )
 

@@ -88,13 +88,10 @@ class Status:
     state: State
     text: str = ""
     """One sentence about what is wrong; empty if nothing is."""
-    socket: str = ""
     devices: int = 0
     healthy: int = 0
     held: int = 0
     """Devices that are gone and listed only because containers have them."""
-    left_out: int = 0
-    """Devices for which a message to the kubelet has no room."""
     counts: Counts = field(default_factory=Counts)
 
 

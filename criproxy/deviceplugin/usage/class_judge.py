@@ -49,7 +49,7 @@ class ClassJudge:
 
     def after(
         self, reading: Reading, granted: Granted, uses: Iterable[ContainerUse]
-    ) -> tuple[list[Verdict], list[tuple[Key, OpenIncident]]]:
+    ) -> tuple[list[Verdict], list[OpenIncident]]:
         """Judge a complete reading.
 
         Args:
@@ -115,14 +115,13 @@ class ClassJudge:
             (each, each.key in self._card(each.card).incidents()) for each in waiting if each.card not in reading.unread
         ]
 
-    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[tuple[Key, OpenIncident]]:
+    def _finished(self, verdicts: Iterable[Verdict]) -> Iterator[OpenIncident]:
         for each in verdicts:
             if isinstance(each, Within):
                 self._targets.pop(each.key, None)
-        for key, incident in [*self._targets.items()]:
+        for key in [*self._targets]:
             if key in self._card(key.card).over_since():
-                del self._targets[key]
-                yield key, incident
+                yield self._targets.pop(key)
 
 
 def with_unlisted(reading: Reading, granted: Granted) -> Reading:

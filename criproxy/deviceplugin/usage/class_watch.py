@@ -126,8 +126,8 @@ class ClassWatch:
                 self.incidents.over(verdict)
             else:
                 self.incidents.within(verdict, located.kind)
-        for key, target in targets:
-            self.incidents.finish(key, target)
+        for target in targets:
+            self.incidents.finish(target)
         for incident, is_over in self.judge.unconfirmed(located, self.grants.granted):
             self.incidents.confirm(incident, is_over=is_over)
 

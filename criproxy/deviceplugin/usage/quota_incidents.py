@@ -142,14 +142,14 @@ class QuotaIncidents:
             return
         self._add(key, _Pending({**_named(key, kind), "over": False}))
 
-    def finish(self, key: Key, incident: OpenIncident) -> None:
+    def finish(self, incident: OpenIncident) -> None:
         """Kill the process that was to be killed before a restart, if it still runs.
 
         The daemon has to know when it is killed. If the process has exited, no other one is killed in its place.
         """
-        if key not in self._pending:
+        if incident.key not in self._pending:
             arguments = _resumed(incident, self.stop_timeout_s)
-            self._add(key, _Pending(arguments, incident.target, tried=True, unanswered=True, resumed=True))
+            self._add(incident.key, _Pending(arguments, incident.target, tried=True, unanswered=True, resumed=True))
 
     def confirm(self, incident: OpenIncident, *, is_over: bool) -> None:
         """Say how it is now with an incident on which the daemon has not acted since its restart."""

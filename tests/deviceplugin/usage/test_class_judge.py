@@ -41,7 +41,7 @@ class Judged:
         reading = Reading(kind="ali-npu", at_s=self._at_s, processes=processes, unread=unread or {})
         uses = [used(name, mib) for name, mib in memory_mib.items()]
         verdicts, targets = self.judge.after(reading, self.granted, uses)
-        self.finished += [each.target for _, each in targets if each.target]
+        self.finished += [each.target for each in targets if each.target]
         return verdicts
 
 

@@ -180,7 +180,7 @@ async def test_a_kill_from_before_a_restart_is_told(folder: Path, sleeping: subp
     put_process(folder, sleeping.pid, "web")
     async with Told(folder) as told:
         told.answers.put_nowait({"stored": True, "act": True})
-        told.incidents.finish(KEY, from_before(sleeping.pid))
+        told.incidents.finish(from_before(sleeping.pid))
         said = await told.asked.get()
         assert await asyncio.to_thread(sleeping.wait) == -signal.SIGKILL
 
@@ -191,7 +191,7 @@ async def test_a_kill_from_before_a_restart_is_told(folder: Path, sleeping: subp
 async def test_a_kill_from_before_a_restart_that_was_done_is_not_repeated(folder: Path) -> None:
     """Its process is gone: the daemon is told nothing, and nothing has failed."""
     async with Told(folder) as told:
-        told.incidents.finish(KEY, from_before(2**22))
+        told.incidents.finish(from_before(2**22))
         await told.until_taken()
         assert told.asked.empty()
         told.answers.put_nowait({"stored": True, "act": False})
@@ -213,10 +213,10 @@ def test_what_is_new_is_told_instead_of_what_is_from_before_a_restart(folder: Pa
     """With another plan the container may have to be stopped by now; if it is within its quota, the daemon hears so."""
     incidents, other, asked = (Told(folder).incidents for _ in range(3))
     incidents.over(OVER)
-    incidents.finish(KEY, from_before(10))
+    incidents.finish(from_before(10))
     assert pending(incidents)["action"] == "stop"
 
-    other.finish(KEY, from_before(10))
+    other.finish(from_before(10))
     other.within(Within(KEY), "npu")
     assert pending(other)["over"] is False
 
