@@ -135,7 +135,7 @@ def test_any_file_of_nvidias_device_plugin(folder: Path, data: dict[object, obje
     """It is used, or it has mistakes."""
     file = write(folder / "n.yaml", dump(data))
 
-    found = examine(replace(NVIDIA_ALONE, nvidia_config=str(file)), Node(hostname="h1", group=""), env={})
+    found = examine(replace(NVIDIA_ALONE, nvidia_config=str(file)), Node(hostname="h1", group=""))
 
     assert (found.config is None) == bool(found.mistakes)
 

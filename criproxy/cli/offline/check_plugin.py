@@ -18,6 +18,7 @@ from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, ex
 from criproxy.deviceplugin.nvidia.allocation import ON_MIG
 from criproxy.deviceplugin.nvidia.options import PluginConfig
 from criproxy.deviceplugin.nvidia.resources import ResourceError, check_all_divided
+from criproxy.deviceplugin.nvidia.settings import overrides
 from criproxy.deviceplugin.resources.resource_builder import build_resources
 from criproxy.deviceplugin.usage.quota_methods import notes
 from criproxy.devices.classes.cards import Stock
@@ -108,7 +109,7 @@ def _nvidia_file(report: Report, plan: PluginPlan, place: Place) -> NvidiaFile |
             return NvidiaFile(file=None, reason="", config=None, mistakes=(text,))
         plan = replace(plan, nvidia_config=str(path))
     node = Node(explicit=place.invocation.name, hostname=place.hostname, group=place.group)
-    found = examine(plan, node, place.invocation.flags, place.invocation.env)
+    found = examine(plan, node, [*overrides(place.invocation.flags, place.invocation.env)])
     return replace(found, notes=(*found.notes, *place.invocation.notes))
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
 
-from criproxy.deviceplugin.nvidia.gpus import Fabric, Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.gpus import MIG_ATTRIBUTES, Fabric, Gpu, MigDevice
 from criproxy.devices.classes.cards import Peers
 from criproxy.devices.classes.mig_profiles import profile_name
 from criproxy.host.nvml import fault_of, is_unsupported, peers_of, text_of
@@ -23,16 +23,6 @@ T = TypeVar("T")
 _MIB = 1 << 20
 _MEDIA = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 13: "-me", 14: "-me", 15: "+me.all", 16: "+me.all"}
 """Suffix of a profile's name after its size, by NVML's number of the GPU instance profile."""
-_ATTRIBUTES = {
-    "slices.gi": "gpuInstanceSliceCount",
-    "slices.ci": "computeInstanceSliceCount",
-    "engines.copy": "sharedCopyEngineCount",
-    "engines.decoder": "sharedDecoderCount",
-    "engines.encoder": "sharedEncoderCount",
-    "engines.jpeg": "sharedJpegCount",
-    "engines.ofa": "sharedOfaCount",
-    "multiprocessors": "multiprocessorCount",
-}
 _THOUSAND, _TEN = 1000, 10
 
 
@@ -169,7 +159,7 @@ def _mig_device(nvml: ModuleType, index: int, gpu: Any, device: Any, gpu_memory_
         ci=nvml.nvmlDeviceGetComputeInstanceId(device),
         index=index,
         memory_mib=attributes.memorySizeMB,
-        attributes=tuple((name, getattr(attributes, field)) for name, field in _ATTRIBUTES.items()),
+        attributes=tuple((name, getattr(attributes, field)) for name, field in MIG_ATTRIBUTES.items()),
     )
 
 

@@ -173,12 +173,13 @@ def load(options: Options) -> Loaded:
     if not nvidia_path and plan.nvidia_config:
         nvidia_path = str(below(options.host_root, plan.nvidia_config))
     plan = replace(plan, nvidia_config=nvidia_path)
-    nvidia = NvidiaFile()
+    own = [Path(nvidia_path)] if plan.nvidia is not None and nvidia_path else []
+    nvidia, given = NvidiaFile(), [*overrides(options.nvidia_flags, options.env)]
     if plan.nvidia is not None and named is not None:
-        nvidia = examine_text(plan, named.text, Path(named.title), options.nvidia_flags, options.env)
+        nvidia = examine_text(plan, named.text, Path(named.title), given)
     elif plan.nvidia is not None:
         node = Node(explicit=options.name, hostname=options.hostname, group=options.group)
-        nvidia = examine_nvidia(plan, node, options.nvidia_flags, options.env)
+        nvidia = examine_nvidia(plan, node, given)
     if nvidia.mistakes:
         raise nvidia.error
     return Loaded(
@@ -188,11 +189,7 @@ def load(options: Options) -> Loaded:
         nvidia_source=str(nvidia.file or ""),
         nvidia_is_empty=nvidia.is_empty,
         podresources=_podresources(options, devices),
-        watched=(
-            options.policy_file,
-            *([Path(nvidia_path)] if plan.nvidia is not None and nvidia_path else []),
-            options.named_file,
-        ),
+        watched=(options.policy_file, *own, options.named_file),
         notes=(*notes, *nvidia.notes),
     )
 

@@ -1,7 +1,7 @@
 """NVIDIA's configuration on this node: which of several files applies, what it says, and what is wrong with it."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ from criproxy.config.predecessors import instead_of_nvidia_file
 from criproxy.config.validation_errors import Location, complaint, dotted, explain, model_at, names_of
 from criproxy.deviceplugin.configuration.nvidia_notes import notes
 from criproxy.deviceplugin.nvidia.options import PLACES, PluginConfig, SharedResource, SharedResources, Sharing
-from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, Override, overrides
+from criproxy.deviceplugin.nvidia.settings import CDI_FEATURES, Override
 from criproxy.devices.plugin.plan import PluginPlan
 from criproxy.errors import ConfigError
 
@@ -64,16 +64,13 @@ class NvidiaFile:
         return ConfigError("\n".join(self.mistakes))
 
 
-def examine(
-    plan: PluginPlan, node: Node, flags: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
-) -> NvidiaFile:
+def examine(plan: PluginPlan, node: Node, given: Sequence[Override] = ()) -> NvidiaFile:
     """Read and check the file that *plan* names, or the one of a directory that *node* chooses; may block.
 
     Args:
         plan: The section of our policy file; its entries for shared cards of NVIDIA's count where the file has none.
         node: Chooses among several files.
-        flags: NVIDIA's flags, which override the file.
-        env: The environment, of which NVIDIA's variables override the file.
+        given: What NVIDIA's flags and variables say, which override the file.
     """
     try:
         file, reason = _chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
@@ -82,20 +79,13 @@ def examine(
     text, wrong = read_text(file) if file else ("", [])
     if file and (wrong or text is None):
         return NvidiaFile(file=file, reason=reason, mistakes=_located(wrong, file))
-    found = replace(examine_text(plan, text or "", file, flags, env), reason=reason)
+    found = replace(examine_text(plan, text or "", file, given), reason=reason)
     prefix = f"{file}: " if file else ""
     return replace(found, notes=(*found.notes, *(f"{prefix}{note}" for note in _name_note(plan, node, file))))
 
 
-def examine_text(
-    plan: PluginPlan,
-    text: str,
-    file: Path | None,
-    flags: Mapping[str, str] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> NvidiaFile:
+def examine_text(plan: PluginPlan, text: str, file: Path | None, given: Sequence[Override] = ()) -> NvidiaFile:
     """Check the *text* of a file; the arguments are those of `examine`, and mistakes and notes name *file*."""
-    given = [*overrides(flags or {}, env or {})]
     found = read(text, given, file)
     if found.config is None:
         return found

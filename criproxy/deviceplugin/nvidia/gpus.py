@@ -13,6 +13,17 @@ IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
 MigMinors = Mapping[tuple[int, int, int | None], int]
 """The minor number of an instance's capability node, by the GPU's minor number and the IDs of the GPU instance and of
 the compute instance; the last one is None for the GPU instance itself."""
+MIG_ATTRIBUTES = {
+    "slices.gi": "gpuInstanceSliceCount",
+    "slices.ci": "computeInstanceSliceCount",
+    "engines.copy": "sharedCopyEngineCount",
+    "engines.decoder": "sharedDecoderCount",
+    "engines.encoder": "sharedEncoderCount",
+    "engines.jpeg": "sharedJpegCount",
+    "engines.ofa": "sharedOfaCount",
+    "multiprocessors": "multiprocessorCount",
+}
+"""The properties of MIG devices that are labels beside their memory: suffix of the label → field of NVML's answer."""
 _MINOR = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci([0-9]{1,6}))?/access ([0-9]{1,9})$", re.MULTILINE)
 
 
@@ -31,9 +42,7 @@ class MigDevice:
     """Its NVML index within its GPU; its index text is ``<GPU index>:<index>``."""
     memory_mib: int
     attributes: tuple[tuple[str, int], ...] = ()
-    """NVML's numbers of its slices, engines and multiprocessors, by the suffixes of their labels: ``slices.gi``,
-    ``slices.ci``, ``engines.copy``, ``engines.decoder``, ``engines.encoder``, ``engines.jpeg``, ``engines.ofa``,
-    ``multiprocessors``."""
+    """NVML's numbers of its slices, engines and multiprocessors, by the keys of `MIG_ATTRIBUTES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

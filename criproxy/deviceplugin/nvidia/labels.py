@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from criproxy.deviceplugin.nvidia.gpus import Gpu, MigDevice
+from criproxy.deviceplugin.nvidia.gpus import MIG_ATTRIBUTES, Gpu, MigDevice
 from criproxy.deviceplugin.nvidia.options import GPU_RESOURCE, PREFIX, GfdFlags, PluginConfig, Sharing
 from criproxy.deviceplugin.nvidia.resources import counted_gpus
 
@@ -27,11 +27,6 @@ _FAMILIES = {
 _SPLIT = {7: (5, "volta", "turing"), 8: (9, "ampere", "ada-lovelace")}
 """Major numbers of two architectures: the first minor number of the second one, and both."""
 _UNDEFINED = "undefined"
-MIG_ATTRIBUTES = (
-    *("slices.gi", "slices.ci", "multiprocessors"),
-    *("engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"),
-)
-"""The labels of MIG devices in addition to their memory; 0 for what NVML does not report."""
 _MIG = "MIG"
 _INVALID = "INVALID"
 Labels = dict[str, str]
@@ -311,6 +306,7 @@ def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares:
     attributes = dict(first.attributes)
     labels = _base(resource, len(devices), (parent.name, _MIG, profile_word(first.profile)), shares)
     labels[f"{resource}.memory"] = str(first.memory_mib)
+    # 0 for what NVML does not report
     return labels | {f"{resource}.{name}": str(attributes.get(name, 0)) for name in MIG_ATTRIBUTES}
 
 

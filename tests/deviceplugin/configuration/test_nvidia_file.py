@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from criproxy.deviceplugin.configuration.nvidia_file import Node, NvidiaFile, choose, examine, read
 from criproxy.deviceplugin.nvidia.options import PluginConfig, SharedResource
+from criproxy.deviceplugin.nvidia.settings import overrides
 from criproxy.devices.classes.offers import SharedCards
 from criproxy.devices.plugin.plan import NVIDIA_ALONE
 from criproxy.errors import ConfigError
@@ -25,7 +26,7 @@ def found(
     path: Path | str, node: Node = HOST, *sharing: SharedCards, flags: Settings = NONE, env: Settings = NONE
 ) -> NvidiaFile:
     """What is made of the file at *path*."""
-    return examine(replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing), node, flags, env)
+    return examine(replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing), node, [*overrides(flags, env)])
 
 
 def with_text(tmp_path: Path, text: str, flags: Settings = NONE, env: Settings = NONE) -> tuple[NvidiaFile, str]:
