@@ -55,9 +55,18 @@ def node_labels(
     """
     found, problem = dict[str, str](), ""
     if configuration.plan.nvidia is not None:
-        machine, nvidia = _machine(inventory, machine_type), configuration.nvidia
+        # The GPU's PCI configuration shows the host's driver, but only programs with CAP_SYS_ADMIN can read enough.
+        guest = nvidia_labels.VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
+        machine = nvidia_labels.Machine(
+            gpus=inventory.gpus,
+            driver_version=inventory.driver_version,
+            cuda_version=inventory.cuda_version,
+            machine_type=machine_type,
+            vgpu=guest,
+        )
         try:
-            found |= nvidia_labels.labels(machine, nvidia) | nvidia_labels.timestamp_label(nvidia.flags.gfd, loaded_s)
+            found |= nvidia_labels.labels(machine, configuration.nvidia)
+            found |= nvidia_labels.timestamp_label(configuration.nvidia.flags.gfd, loaded_s)
         except nvidia_labels.LabelError as error:
             problem = str(error)
     others: dict[str, Mapping[str, Offered]] = {}
@@ -73,21 +82,9 @@ def labels_note(configuration: Configuration, inventory: Inventory) -> str:
     """Return what the labels of NVIDIA's cards omit, since there is one set for all; empty if they omit nothing."""
     if configuration.plan.nvidia is None:
         return ""
-    described, others = nvidia_labels.undescribed_models(_machine(inventory, None), configuration.nvidia)
+    described, others = nvidia_labels.undescribed_models(inventory.gpus, configuration.nvidia)
     names = ", ".join(others)
     return f"GPUs of several models have the same labels: they describe {described}, but not {names}" if others else ""
-
-
-def _machine(inventory: Inventory, machine_type: str | None) -> nvidia_labels.Machine:
-    # The GPU's PCI configuration shows the host's driver, but only programs with CAP_SYS_ADMIN can read enough of it.
-    guest = nvidia_labels.VgpuGuest() if any(gpu.is_vgpu for gpu in inventory.gpus) else None
-    return nvidia_labels.Machine(
-        gpus=inventory.gpus,
-        driver_version=inventory.driver_version,
-        cuda_version=inventory.cuda_version,
-        machine_type=machine_type,
-        vgpu=guest,
-    )
 
 
 def has_content(file: Path, text: str) -> bool:

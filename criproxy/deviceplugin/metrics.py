@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from prometheus_client import Metric
 
 from criproxy.deviceplugin.server.state import State, Status
-from criproxy.process.failures import Failures
-from criproxy.process.heartbeat import Heartbeat
 from criproxy.process.http.address import Address
 from criproxy.process.http.metrics import Registry, build_info, counter, gauge
 from criproxy.process.http.server import HttpServer, Sources
-from criproxy.process.logger import Log
+from criproxy.process.program import Program
 from criproxy.process.tasks import Tasks
 
 _PREFIX = "criproxy_device_plugin"
@@ -118,26 +116,21 @@ def _resource_metrics(sample: Sample) -> Iterator[Metric]:
         yield counter(f"{_PREFIX}_{name}", text, counts, *labels)
 
 
-async def serve_http(
-    stack: AsyncExitStack,
-    address: Address,
-    sample: Callable[[], Sample],
-    heartbeat: Heartbeat,
-    log: Log,
-    failures: Failures,
-) -> None:
+async def serve_http(stack: AsyncExitStack, address: Address, sample: Callable[[], Sample], program: Program) -> None:
     """Serve on *address* until *stack* is closed.
 
     Raises:
         CriproxyError: The address cannot be used.
     """
-    listener = address.listen()
+    listener, log = address.listen(), program.tasks.log
     stack.callback(listener.close)
 
     async def ready() -> str | None:
         return not_ready(sample())
 
-    server = HttpServer(Sources(registry(sample).render, heartbeat.healthy, ready), Tasks(log, failures))
+    server = HttpServer(
+        Sources(registry(sample).render, program.heartbeat.healthy, ready), Tasks(log, program.failures)
+    )
     stack.push_async_callback(server.stop)
     await server.start(listener)
     if not address.is_local:

@@ -161,7 +161,7 @@ class DevicePlugin:
         await asyncio.to_thread(import_module, "criproxy.deviceplugin.metrics")
         from criproxy.deviceplugin.metrics import serve_http
 
-        await serve_http(stack, self._address, self._sample, self._program.heartbeat, log, self._program.failures)
+        await serve_http(stack, self._address, self._sample, self._program)
 
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that exist, and start the background tasks."""

@@ -76,12 +76,12 @@ def labels(machine: Machine, config: PluginConfig) -> Labels:
     return _device_labels(machine, config) | _vgpu_labels(machine.vgpu)
 
 
-def undescribed_models(machine: Machine, config: PluginConfig) -> tuple[str, list[str]]:
+def undescribed_models(all_gpus: Iterable[Gpu], config: PluginConfig) -> tuple[str, list[str]]:
     """Return the model that the labels of whole GPUs describe, and other models with the same labels; empty if none.
 
     The number of GPUs, their sharing and their capabilities are labels of only one model.
     """
-    gpus = counted_gpus(machine.gpus)
+    gpus = counted_gpus(all_gpus)
     has_mig_labels = config.flags.mig_strategy == "single" and any(gpu.mig_enabled for gpu in gpus)
     models = [] if has_mig_labels else list(dict.fromkeys(gpu.name for gpu in gpus if not gpu.mig_enabled))
     return (models[-1], models[:-1]) if len(models) > 1 else ("", [])

@@ -240,8 +240,7 @@ class PluginManager:
         self._plugins[name].offer(resource, devices)
 
     def _start(self, resource: Resource) -> None:
-        log, failures = self.tasks.log, self.tasks.failures
-        plugin = Plugin(resource, self.place, log, failures, self.times, self.state_changed)
+        plugin = Plugin(resource, self.place, self.tasks, self.times, self.state_changed)
         self._plugins[resource.name] = plugin
         before = self._ending.get(resource.name)
 

@@ -15,9 +15,7 @@ from criproxy.deviceplugin.server.sockets import Server, SocketError, SocketVani
 from criproxy.deviceplugin.server.state import Ended, Snapshot, State, StateTracker, Status, Times
 from criproxy.devices.classes.offers import Offered
 from criproxy.devices.plugin.plan import Register
-from criproxy.process.failures import Failures
-from criproxy.process.logger import Log
-from criproxy.process.tasks import Backoff
+from criproxy.process.tasks import Backoff, Tasks
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 END_S = 3.0
@@ -60,20 +58,13 @@ class Plugin:
     Args:
         resource: What is offered at first.
         place: Where the kubelet is.
-        log: Gets one line for each change of state.
-        failures: Counts internal failures of criproxy.
+        tasks: Have the log, which gets one line for each change of state, and the counter of internal failures.
         times: Timeouts and pauses.
         changed: Called after each change of state.
     """
 
     def __init__(
-        self,
-        resource: Resource,
-        place: Place,
-        log: Log,
-        failures: Failures,
-        times: Times,
-        changed: Callable[[], None] = lambda: None,
+        self, resource: Resource, place: Place, tasks: Tasks, times: Times, changed: Callable[[], None]
     ) -> None:
         self.published = resource
         """The offered resource, without IDs that are gone."""
@@ -84,8 +75,8 @@ class Plugin:
         self._path: Path | None = None
         """Of the socket; None until its name is known to be short enough."""
         self._short_lives = 0
-        self.tracker = StateTracker(resource.name, log, self._read_files, changed=changed)
-        self._servicer = Servicer(resource, log, failures, times, self.tracker.notify)
+        self.tracker = StateTracker(resource.name, tasks.log, self._read_files, changed=changed)
+        self._servicer = Servicer(resource, tasks.log, tasks.failures, times, self.tracker.notify)
         self.ended = asyncio.Event()
         """Set when the plugin has ended or failed; it has no socket then."""
         kind = CallRegistrar if place.way == "kubelet" else DirectoryRegistrar

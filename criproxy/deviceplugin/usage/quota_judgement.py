@@ -149,11 +149,6 @@ class Judgement:
             return before
         if sampled_s is not None and sampled_s == before.sampled_s:
             return before._replace(last_s=at_s)
-        return self._with(before, key, allowed, used, at_s, sampled_s)
-
-    def _with(
-        self, before: _Series, key: Key, allowed: int, used: float, at_s: float, sampled_s: float | None
-    ) -> _Series:
         kept = max(MEAN_OF, self.plan.samples) if key.quantity == "cores" else 1
         recent = (*before.recent, used)[-kept:]
         value = sum(recent) / len(recent)
