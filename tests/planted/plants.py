@@ -35,12 +35,11 @@ from criproxy.node.record import outbox as journal
 from criproxy.node.record.outbox import Outbox
 from criproxy.node.sync.exit_events import ExitEvents
 from criproxy.node.sync.outcomes import Outcomes
-from criproxy.placement import engine as step
 from criproxy.placement.decision import Step
 from criproxy.placement.options import unheeded
 from criproxy.placement.policies import static
 from criproxy.placement.records import log_line
-from criproxy.placement.rules import going_back
+from criproxy.placement.rules import going_back, kept
 from criproxy.process import log
 from criproxy.process.control_client import DaemonRefuses
 from criproxy.process.tasks import Tasks
@@ -196,7 +195,7 @@ def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
     """The CPUs of a container that crashes are free for all."""
-    plant(patch, step, "with_leaver", lambda node, container, had, policy: node)
+    plant(patch, kept, "with_leaver", lambda node, container, had, policy: node)
 
 
 def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:
