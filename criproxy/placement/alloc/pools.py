@@ -18,7 +18,7 @@ _WORDS = {
     Level.NODE: "NUMA node {}",
     Level.L3: "L3 cache {}",
 }
-_COARSE_TO_FINE = (Level.MACHINE, Level.PACKAGE, Level.DIE, Level.NODE, Level.L3)
+"""By level, from coarse to fine."""
 _FINER = 100
 """More than a tree has levels."""
 
@@ -80,9 +80,8 @@ class PoolTree:
         """
         there = frozenset[Level]().union(*(pool.levels for pool in self.pools))
         found: dict[Level, tuple[int, ...]] = {}
-        for level in _COARSE_TO_FINE:
-            larger = [found[other] for other in _COARSE_TO_FINE if other in found]
-            found[level] = self._steps(level) if level in there or not larger else larger[-1]
+        for level in _WORDS:
+            found[level] = self._steps(level) if level in there or not found else [*found.values()][-1]
         return found
 
     def _steps(self, level: Level) -> tuple[int, ...]:
@@ -104,13 +103,13 @@ class PoolTree:
 
 def build_pools(topology: Topology, *, caches: bool = True) -> PoolTree:
     """The pools of the machine *topology*; caches that several cores share count unless *caches* is false."""
-    pools: dict[int, Pool] = {}
+    pools: list[Pool] = []
     shared = tuple(cpus for cpus in topology.l3_groups if caches and not cpus <= topology.core_of[min(cpus)].cpus)
     _grow(nest(replace(topology, l2_groups=(), l3_groups=shared)), MACHINE, (), topology.cpus, pools)
-    return PoolTree(topology, tuple(pools[index] for index in range(len(pools))))
+    return PoolTree(topology, tuple(pools))
 
 
-def _grow(box: Box, name: str, above: tuple[int, ...], usable: CpuSet, pools: dict[int, Pool]) -> None:
+def _grow(box: Box, name: str, above: tuple[int, ...], usable: CpuSet, pools: list[Pool]) -> None:
     """Add the pool of *box* and all within it."""
     cpus, levels, innermost = box.cpus & usable, {box.level}, name
     inside = _parts(box, name, usable)
@@ -121,7 +120,7 @@ def _grow(box: Box, name: str, above: tuple[int, ...], usable: CpuSet, pools: di
         inside = _parts(box, innermost, usable)
     name = innermost if above else name  # the machine keeps its name, others have that of the smallest part
     path = (len(pools), *above)
-    pools[path[0]] = Pool(path[0], name, cpus, path, frozenset(levels))
+    pools.append(Pool(path[0], name, cpus, path, frozenset(levels)))
     for part, inner in inside:
         _grow(part, inner, path, usable, pools)
 

@@ -164,14 +164,10 @@ def _reaching(topology: Topology, promised: Promised, asked: HugePageRequest, me
         near = (topology.distance(one, other) for one in mems)
         return min(near, default=LOCAL_DISTANCE), -have[other], other
 
-    found = mems
-    for more in sorted((each for each in have.keys() - mems if have[each]), key=order):
-        if _room_bytes(promised, asked, found) >= asked.limit_bytes:
-            return found
-        found |= {more}
-    if _room_bytes(promised, asked, found) >= asked.limit_bytes:
-        return found
-    return open_nodes if not asked.there else found | frozenset(have)
+    nearest = sorted((each for each in have.keys() - mems if have[each]), key=order)
+    growing = (mems.union(nearest[:count]) for count in range(len(nearest) + 1))
+    enough = (found for found in growing if _room_bytes(promised, asked, found) >= asked.limit_bytes)
+    return next(enough, mems.union(have) if asked.there else open_nodes)
 
 
 def _room_bytes(promised: Promised, asked: HugePageRequest, mems: CpuSet) -> int:

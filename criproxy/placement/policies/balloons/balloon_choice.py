@@ -5,7 +5,6 @@ Where none has, the sentence that refuses it says why.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from re import findall, sub
 
@@ -21,7 +20,7 @@ from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of
 from criproxy.placement.options.pod_wishes import hints_of, near_words, nodes_of
-from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
+from criproxy.placement.policies.balloons.fields import ANNOTATION, DEFAULT, RESERVED
 from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
 from criproxy.placement.policies.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 
@@ -109,10 +108,6 @@ class Filling:
         """Whether *balloon*, with the container in it, is where a way looks."""
         return way.near is None or self.node.topology.nodes_of(balloon.home) <= way.near
 
-    @cached_property
-    def _hints(self) -> tuple[tuple[CpuSet, ...], bool]:
-        return self._hints_of(self.container)
-
     def _hints_of(self, container: Container) -> tuple[tuple[CpuSet, ...], bool]:
         """The NUMA nodes next to its devices, and whether it must be there; see `placement.options.pod_wishes`."""
         if not container.hints:
@@ -139,7 +134,7 @@ class Filling:
 
     def ways(self) -> Iterator[Way]:
         """The ways to fill balloons, the best first: next to the container's devices, then further and further away."""
-        (hints, strict), topology = self._hints, self.node.topology
+        (hints, strict), topology = self._hints_of(self.container), self.node.topology
         if not hints:
             yield from self._plain_ways()
             return
@@ -239,7 +234,7 @@ class Filling:
             parts.append(cpus + (f", and a new one has at least {kind.min_cpus}" if too_few else ""))
         if self.is_full:
             parts.append(f"maxBalloons allows no more than {kind.max_balloons}")
-        hints, strict = self._hints
+        hints, strict = self._hints_of(self.container)
         if strict:
             parts.insert(0, f"it must be close to its devices on {near_words(hints)}")
         asks = f"asks for {asked_milli(self.container)}m, but no balloon of type {kind.name}{limit} has room"
@@ -294,8 +289,7 @@ def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
     options, kind = catalogue.options, catalogue.by_name[RESERVED].type
     if options.annotations.allow or kind.annotation_namespaces:
         return True
-    patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces, *kind.namespaces)
-    return matches_one(container.namespace, patterns)
+    return matches_one(container.namespace, (*options.reserved_namespaces, *kind.namespaces))
 
 
 _KEY = r"\$(?:\{([^}]*)\}|([\w/.-]+))"

@@ -3,7 +3,7 @@
 `options` checks them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +14,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
 )
@@ -27,12 +26,8 @@ from criproxy.placement.options.usable import HostReader, MemoryKindOption, Sect
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that always exist."""
-SYSTEM_NAMESPACE = "kube-system"
 ANNOTATION = "balloon.balloons"
 """The annotation that names the type of the balloon for a container."""
-REFUSED = -1
-"""As maxCPUs: no container runs in such a balloon on this node."""
-
 SYSFS = "/sys/"
 """The beginning of the paths of devices."""
 
@@ -81,14 +76,13 @@ LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "th
 
 class _Group(Section):
     @model_serializer(mode="wrap")
-    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _given(self, serialize: Callable[[Section], dict[str, object]]) -> dict[str, object]:
         """Only the options that the file gives: most of the thirty options of a balloon type have their defaults."""
-        named: dict[str, object] = serialize(self)
         unset = [
             (key, field.alias) for key, field in type(self).model_fields.items() if key not in self.model_fields_set
         ]
         left_out = {*chain.from_iterable(unset)}  # by their names in the source and in files
-        return {name: value for name, value in named.items() if name not in left_out}
+        return {name: value for name, value in serialize(self).items() if name not in left_out}
 
 
 class Component(_Group):
@@ -161,7 +155,7 @@ class BalloonType(_Group):
     """The maximum number of balloons. 0: as many as fit."""
     min_cpus: int = Field(0, ge=0, alias="minCPUs")
     """The minimum number of CPUs in a balloon."""
-    max_cpus: int = Field(0, ge=REFUSED, alias="maxCPUs")
+    max_cpus: int = Field(0, ge=-1, alias="maxCPUs")
     """The maximum number of CPUs in a balloon. 0: no limit; -1: criproxy refuses containers of this type on this
     node."""
     prefer_new_balloons: bool = False
@@ -252,6 +246,11 @@ class BalloonsFields(Options):
     """Classes that only have `scheduling`, as in nri-plugins."""
     show_containers_in_nrt: bool = False
     """No effect: criproxy does not export NodeResourceTopology objects."""
+
+    @property
+    def reserved_namespaces(self) -> tuple[str, ...]:
+        """Patterns of the namespaces whose containers run in the reserved balloon."""
+        return ("kube-system", *self.reserved_pool_namespaces)
 
     @cached_property
     def device_cpus(self) -> Mapping[str, CpuSet]:

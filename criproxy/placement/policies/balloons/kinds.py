@@ -15,15 +15,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.remembered import remembered
 from criproxy.placement.alloc.locality import Tree, Wants, build_tree
 from criproxy.placement.alloc.near import Priority, cpus_of_priority
-from criproxy.placement.policies.balloons.fields import (
-    DEFAULT,
-    PRIORITIES,
-    REFUSED,
-    RESERVED,
-    SYSTEM_NAMESPACE,
-    BalloonsFields,
-    BalloonType,
-)
+from criproxy.placement.policies.balloons.fields import DEFAULT, PRIORITIES, RESERVED, BalloonsFields, BalloonType
 
 POD_RESOURCES = "podresourceapi:"
 """Instead of a path: the devices of a balloon's own containers, to which every balloon is close anyway."""
@@ -62,7 +54,7 @@ class Kind:
     @property
     def refused(self) -> bool:
         """Whether its containers are not to run on this node."""
-        return self.type.max_cpus == REFUSED
+        return self.type.max_cpus < 0
 
     @property
     def one_of(self) -> bool:
@@ -233,7 +225,7 @@ def _reserved(kind: BalloonType, options: BalloonsFields, topology: Topology) ->
     update: dict[str, object] = {
         "min_balloons": 1,
         "max_balloons": 1,
-        "namespaces": (*kind.namespaces, SYSTEM_NAMESPACE, *options.reserved_pool_namespaces),
+        "namespaces": (*kind.namespaces, *options.reserved_namespaces),
     }
     if not kind.min_cpus:
         update["min_cpus"] = min(count, kind.max_cpus) if kind.max_cpus > 0 else count

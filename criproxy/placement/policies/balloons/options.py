@@ -20,7 +20,6 @@ from criproxy.placement.policies.balloons.fields import (
     DEFAULT,
     RESERVED,
     SYSFS,
-    SYSTEM_NAMESPACE,
     BalloonsFields,
     BalloonType,
 )
@@ -121,7 +120,7 @@ def unreachable(options: BalloonsFields) -> Iterator[Misfit]:
 
 
 def _taken_by_reserved(options: BalloonsFields) -> Taken:
-    return [(pattern, RESERVED) for pattern in (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces)]
+    return [(pattern, RESERVED) for pattern in options.reserved_namespaces]
 
 
 def _unreached(path: Path, kind: BalloonType, taken: Taken, *, named: bool) -> Iterator[Misfit]:
