@@ -99,7 +99,9 @@ class _Search:
     def run(self, node: Node) -> tuple[Sequence[_Leaver], bool]:
         """Return the containers that would have to leave, and whether there is no shorter list."""
         all_ = list(_may_leave(node, self._container.pod))
-        if not self._fits(_left_to(node, node.containers.keys() - {each.key for each in all_})):
+        gone = {each.key for each in all_}
+        left = node.replace(containers=without(node.containers, gone), grants=without(node.grants, gone), kept={})
+        if not self._fits(left.replace(applied=without(node.applied, gone))):
             return (), True
         gentle = sorted(all_, key=lambda each: (GENTLE.index(each.qos), each.size, each.key))
         size = 1
@@ -180,16 +182,6 @@ class _Search:
 def _cost(count: int, size: int) -> int:
     """Return the number of steps to try all lists of *size* out of *count* containers."""
     return sum(comb(count, each) for each in range(1, size + 1)) + comb(count, size)
-
-
-def _left_to(node: Node, keys: set[str]) -> Node:
-    """Return *node* with only the containers *keys*."""
-    return node.replace(
-        containers={key: node.containers[key] for key in node.containers if key in keys},
-        grants={key: grant for key, grant in node.grants.items() if key in keys or key not in node.containers},
-        applied={key: applied for key, applied in node.applied.items() if key in keys},
-        kept={},
-    )
 
 
 def _may_leave(node: Node, pod: str) -> Iterator[_Leaver]:

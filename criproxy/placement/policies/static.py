@@ -183,12 +183,8 @@ class StaticPolicy:
         wish = wishes.boolean("prefer-isolated-cpus")
         if isolated and (wish is not None or options.prefer_isolated_cpus):
             first = isolated if wish is not False else topology.cpus - isolated
-        return Taste(
-            first,
-            across_cores=options.distribute_cpus_across_cores,
-            evenly=options.distribute_cpus_across_numa,
-            one_package=options.align_by_socket,
-        )
+        across, evenly = options.distribute_cpus_across_cores, options.distribute_cpus_across_numa
+        return Taste(first, across_cores=across, evenly=evenly, one_package=options.align_by_socket)
 
     def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> _Taken:
         topology, taste = node.topology, self._taste(node.topology, wishes)
@@ -271,11 +267,8 @@ def _near(node: Node, container: Container) -> CpuSet:
 
 
 def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:
-    near = near_words(container.hints)
-    return (
-        f"container {container.title} asks for {counted(count, 'exclusive CPU')} strictly close to its devices "
-        f"on {near}, but the free ones are {by_node(node.topology, free)}"
-    )
+    asks = f"container {container.title} asks for {counted(count, 'exclusive CPU')} strictly close to its devices"
+    return f"{asks} on {near_words(container.hints)}, but the free ones are {by_node(node.topology, free)}"
 
 
 def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
@@ -283,10 +276,8 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     held += ", including its own" if _own(node, container) else ""
     if node.watched_cpus:
         held += f"; {unmoved(node, node.watched_cpus)}"
-    return (
-        f"container {container.title} asks for {counted(count, 'exclusive CPU')}, "
-        f"but {only_are(available)} available; free: {by_node(node.topology, free)}{held}"
-    )
+    asks = f"container {container.title} asks for {counted(count, 'exclusive CPU')}"
+    return f"{asks}, but {only_are(available)} available; free: {by_node(node.topology, free)}{held}"
 
 
 ENTRY = Entry(StaticOptions, StaticPolicy)

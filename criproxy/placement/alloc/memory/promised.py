@@ -16,17 +16,10 @@ from criproxy.model.grant import Grant
 from criproxy.model.machine.hardware import HugePageRequest
 from criproxy.model.machine.topology import LOCAL_DISTANCE, MemoryKind, Topology
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.workload import Container
 from criproxy.placement.alloc.memory.moving import Crowd
 from criproxy.placement.alloc.memory.zones import Mask, Memory, MemoryRequest, Priority, Promises
 from criproxy.placement.alloc.sums import Change, Sums
-
-_PRIORITIES = {
-    QosClass.GUARANTEED: Priority.GUARANTEED,
-    QosClass.BURSTABLE: Priority.BURSTABLE,
-    QosClass.BEST_EFFORT: Priority.BEST_EFFORT,
-}
-
 
 _Place = tuple[Mask, bool]
 """A zone, and whether it is the first one of the containers that have it."""
@@ -109,13 +102,8 @@ def counted_bytes(container: Container) -> int:
 
 def request_for(container: Container, nodes: CpuSet, kinds: frozenset[MemoryKind]) -> MemoryRequest:
     """A container's memory near *nodes*."""
-    return MemoryRequest(
-        key=container.key,
-        size_bytes=counted_bytes(container),
-        nodes=nodes,
-        kinds=kinds,
-        priority=_PRIORITIES[container.qos],
-    )
+    size_bytes, priority = counted_bytes(container), Priority[container.qos.name]
+    return MemoryRequest(key=container.key, size_bytes=size_bytes, nodes=nodes, kinds=kinds, priority=priority)
 
 
 Promised = Mapping[tuple[int, CpuSet], int]

@@ -23,7 +23,7 @@ _MAX_UNIONS = 256
 
 
 class Priority(IntEnum):
-    """How unwilling a request is to move; the numbers are nri-plugins'."""
+    """How unwilling a request is to move, by the names of `QosClass`; the numbers are nri-plugins'."""
 
     BEST_EFFORT = 0
     BURSTABLE = 1 << 10

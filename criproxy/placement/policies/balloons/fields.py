@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -49,16 +48,13 @@ def _plain(expression: Expression) -> dict[str, object]:
     return {"key": expression.key, "operator": expression.operator, "values": list(expression.values)}
 
 
-_EXPRESSION_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "key": {"type": "string"},
-        "operator": {"enum": list(OPERATORS)},
-        "values": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
-    },
-    "required": ["operator"],
-    "additionalProperties": False,
-}
+def _schema(required: str, **properties: object) -> dict[str, object]:
+    return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+
+_TEXT = {"type": "string"}
+_VALUES = {"type": "array", "items": {"type": ["string", "number", "boolean"]}}
+_EXPRESSION_SCHEMA = _schema("operator", key=_TEXT, operator={"enum": list(OPERATORS)}, values=_VALUES)
 _PRIORITY_SCHEMA = {"enum": [*PRIORITIES, *range(len(PRIORITIES))]}
 
 Name = Annotated[str, AfterValidator(_checked_name)]
@@ -78,10 +74,9 @@ class _Group(Section):
     @model_serializer(mode="wrap")
     def _given(self, serialize: Callable[[Section], dict[str, object]]) -> dict[str, object]:
         """Only the options that the file gives: most of the thirty options of a balloon type have their defaults."""
-        unset = [
-            (key, field.alias) for key, field in type(self).model_fields.items() if key not in self.model_fields_set
-        ]
-        left_out = {*chain.from_iterable(unset)}  # by their names in the source and in files
+        fields = type(self).model_fields
+        unset = fields.keys() - self.model_fields_set
+        left_out = {*unset, *(fields[key].alias for key in unset)}  # by their names in the source and in files
         return {name: value for name, value in serialize(self).items() if name not in left_out}
 
 
@@ -92,17 +87,7 @@ class Component(_Group):
     """The name of its type."""
 
 
-_COMPONENT_SCHEMA = {
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "object",
-            "properties": {"balloonType": {"type": "string"}},
-            "required": ["balloonType"],
-            "additionalProperties": False,
-        },
-    ]
-}
+_COMPONENT_SCHEMA = {"anyOf": [_TEXT, _schema("balloonType", balloonType=_TEXT)]}
 ComponentOption = Annotated[
     Component,
     BeforeValidator(lambda value: {"balloonType": value} if isinstance(value, str) else value),

@@ -222,11 +222,8 @@ def _with_builtin(options: BalloonsFields, topology: Topology) -> Iterator[Ballo
 def _reserved(kind: BalloonType, options: BalloonsFields, topology: Topology) -> BalloonType:
     """The type of the one balloon that has the reserved CPUs, or as many CPUs as are reserved."""
     count = len(options.reserved(topology) & topology.cpus)
-    update: dict[str, object] = {
-        "min_balloons": 1,
-        "max_balloons": 1,
-        "namespaces": (*kind.namespaces, *options.reserved_namespaces),
-    }
+    update: dict[str, object] = {"min_balloons": 1, "max_balloons": 1}
+    update["namespaces"] = (*kind.namespaces, *options.reserved_namespaces)
     if not kind.min_cpus:
         update["min_cpus"] = min(count, kind.max_cpus) if kind.max_cpus > 0 else count
     if _reserves_by_name(options):

@@ -188,10 +188,8 @@ def _reason(container: Container, balloon: Balloon, why: str, cpus: CpuSet) -> s
     lent = cpus - balloon.home
     also = f" and on idle {numbered('CPU', lent)}" if lent else ""
     asks = f"{balloon.milli}m" if balloon.milli else "nothing"
-    return (
-        f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}: {why}; "
-        f"its {len(balloon.keys)} containers ask for {asks}"
-    )
+    runs = f"{container.title} runs in balloon {balloon.name} on {numbered('CPU', cpus - lent)}{also}"
+    return f"{runs}: {why}; its {len(balloon.keys)} containers ask for {asks}"
 
 
 def _why_kind(kind: Kind, wishes: Wishes) -> str:

@@ -48,11 +48,8 @@ def _weighing(others: Node, container: Container, affinities: Sequence[Affinity]
         own = {key: attribute(key) for key in (own_keys if same_pod else own_keys_beyond)}
         alike = other.pod, *own.values()
         if (weight := known.get(alike)) is None:
-            weight = weight_of(
-                affinities if same_pod else beyond,
-                lambda key: own[key] if key in own else attribute(key),
-                same_pod=same_pod,
-            )
+            counted = affinities if same_pod else beyond
+            weight = weight_of(counted, lambda key: own[key] if key in own else attribute(key), same_pod=same_pod)
             known[alike] = weight
         return weight
 

@@ -69,14 +69,13 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
     isolated, isolated_only = _isolation(owned, options, wishes)
     hints, strict = hints_of(wishes)
     limit, burst = _burst(container, options, wishes)
+    priority = wishes.read("prefer-cpu-priority", partial(_word, [*Priority]))
     return Request(
         owned,
         rest,
         isolated=bool(owned) and isolated,
         isolated_only=bool(owned) and isolated_only,
-        priority=Priority(
-            wishes.read("prefer-cpu-priority", partial(_word, [*Priority])) or options.default_cpu_priority
-        ),
+        priority=Priority(priority or options.default_cpu_priority),
         limit_milli=limit,
         burst=burst,
         hints=hints,
