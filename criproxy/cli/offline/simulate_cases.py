@@ -17,6 +17,7 @@ from criproxy.config.load import load
 from criproxy.errors import ConfigError, CriproxyError, UsageError
 from criproxy.model.text.bounded import printable
 from criproxy.placement.answers.choice import weighed
+from criproxy.placement.engine import placing
 from criproxy.simulate.scenario.runner import Instead, Result, as_json, line, reasons, run, runs, summary
 from criproxy.simulate.scenario.vectors import Contents, examine
 from criproxy.simulate.scenario.world import raised
@@ -73,7 +74,8 @@ def _choices(result: Result) -> Iterator[dict[str, Any]]:
     """
     for asked in result.asked:
         try:
-            found = weighed(asked.before, asked.event, asked.policy, refused=asked.refused)
+            placed = placing(asked.before, asked.event, asked.policy)
+            found = weighed(placed, asked.event, asked.policy, refused=asked.refused)
         except Exception as error:  # the policy may be a user's
             text = f"{result.vector.id}, line {asked.line}: the policy cannot show its candidates: {raised(error)}"
             raise CriproxyError(text) from error

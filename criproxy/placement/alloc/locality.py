@@ -13,17 +13,19 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.machine.topology import Topology
 from criproxy.placement.alloc.cpus import Taste, take_cpus
 
+CpuSets = tuple[CpuSet, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Wants:
     """Which CPUs a balloon prefers."""
 
-    near: tuple[CpuSet, ...] = ()
+    near: CpuSets = ()
     """Those in the first of these, of them those in the second, and so on; a set that has too few free ones is passed
     over."""
-    away: tuple[CpuSet, ...] = ()
+    away: CpuSets = ()
     """After that, those that are in none of these, in the same way."""
-    rather: tuple[CpuSet, ...] = ()
+    rather: CpuSets = ()
     """After that, those in these, in the same way."""
     balanced: bool = False
     """From the part with the most free CPUs, so that they stay balanced; else from that with the fewest: packed."""

@@ -44,6 +44,8 @@ class Candidate:
     """Which it is; unique."""
     name: str
     criteria: tuple[Criterion, ...]
+    note: str = ""
+    """See `Row.note`."""
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -114,13 +116,7 @@ class Candidates:
 
 
 def compared(
-    of: str,
-    order: Sequence[Candidate],
-    lacking: Sequence[Row] = (),
-    *,
-    chosen: str | None = None,
-    note: str = "",
-    notes: Sequence[str] = (),
+    of: str, order: Sequence[Candidate], lacking: Sequence[Row] = (), *, chosen: str | None = None, note: str = ""
 ) -> Candidates:
     """The candidates of a choice by sort keys.
 
@@ -130,13 +126,8 @@ def compared(
         lacking: those without.
         chosen: the name of the one that was taken; None: the first of *order*, if there is one.
         note: see `Candidates.note`.
-        notes: by place in *order*, see `Row.note`.
     """
     measures = tuple(Measure(criterion.name, criterion.unit) for criterion in order[0].criteria) if order else ()
-    texts = [*notes, *[""] * (len(order) - len(notes))]
-    rows = [
-        Row(candidate.name, tuple(criterion.value for criterion in candidate.criteria), note=text)
-        for candidate, text in zip(order, texts, strict=True)
-    ]
+    rows = [Row(each.name, tuple(criterion.value for criterion in each.criteria), note=each.note) for each in order]
     taken = chosen if chosen is not None else order[0].name if order else ""
     return Candidates(of, measures, (*rows, *lacking), taken, note)

@@ -85,7 +85,7 @@ def considered(step: Step, *, search: bool = True) -> Entry | None:
         asked = result.asked
     else:
         asked = placing(step.before, event, policy)
-    found = _compared(asked, event, policy, refused=isinstance(result, NotEnough), search=search)
+    found = weighed(asked, event, policy, refused=isinstance(result, NotEnough), search=search)
     if found is None:
         return None
     about, choice = found
@@ -93,24 +93,17 @@ def considered(step: Step, *, search: bool = True) -> Entry | None:
 
 
 def weighed(
-    before: Node, event: Event, policy: Policy, *, refused: bool, search: bool = True
+    asked: tuple[Node, Container] | None, event: Event, policy: Policy, *, refused: bool, search: bool = True
 ) -> tuple[Container, Choice] | None:
     """Return the container and the alternatives of a decision; None if there was no choice.
 
     Args:
-        before: the node before the event.
+        asked: the node and the container before the decision, as from `engine.placing`.
         event: the event that was decided.
         policy: the policy that decided.
         refused: whether it refused.
         search: whether to find the containers that would have to leave, if it refused.
     """
-    return _compared(placing(before, event, policy), event, policy, refused=refused, search=search)
-
-
-def _compared(
-    asked: tuple[Node, Container] | None, event: Event, policy: Policy, *, refused: bool, search: bool
-) -> tuple[Container, Choice] | None:
-    """Return what `weighed` returns; *asked* as from `placing`."""
     if asked is None:
         return None
     candidates = candidates_of(policy, *asked)

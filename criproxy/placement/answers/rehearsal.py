@@ -7,7 +7,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Pod
 from criproxy.placement.answers.choice import Choice, weighed
 from criproxy.placement.decision import Decision
-from criproxy.placement.engine import step
+from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, PodCreated, PolicyChanged
 from criproxy.placement.policies.api import Policy
 from criproxy.placement.rules.pipeline import place
@@ -71,5 +71,6 @@ def fit(node: Node, policy: Policy, pod: Pod, container: Container) -> Fit:
     except Refused as refused:
         result = refused
     compared = not node.released and not isinstance(result, BadAnnotation)  # that nobody's leaving makes good
-    found = weighed(before, event, policy, refused=isinstance(result, Refused)) if compared else None
+    asked = placing(before, event, policy) if compared else None
+    found = weighed(asked, event, policy, refused=isinstance(result, Refused))
     return Fit(before, container, result, found[1] if found else None)

@@ -5,14 +5,14 @@ it has no secrets, since events contain only what placement depends on. docs/sim
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
 from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.plain import from_plain, to_plain
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.placement import events
 
 VERSION = 1
@@ -100,28 +100,24 @@ def _values(text: str) -> dict[str, object]:
 def asked(event: events.Event) -> Iterator[events.Event]:
     """Yield the events of a trace that correspond to *event*; adopted containers appear as created and started."""
     if isinstance(event, events.Found):
-        yield from map(events.PodCreated, event.pods)
-        for present in event.containers:
-            yield from _came(present.container)
+        yield from _came(event.pods, (present.container for present in event.containers))
     elif type(event).__name__ in KINDS:
         yield event
 
 
 def population(node: Node) -> Iterator[events.Event]:
     """Yield the events that lead to the pods and containers on *node*, in their order."""
-    yield from map(events.PodCreated, node.pods.values())
-    for container in node.containers.values():
-        yield from _came(container)
+    return _came(node.pods.values(), node.containers.values())
 
 
-def _came(container: Container) -> Iterator[events.Event]:
-    key = container.key
-    reservation = container.reservation or f"found-{key}"
-    yield events.ContainerCreating(replace(container, key=reservation, state=ContainerState.CREATING, reservation=""))
-    if container.state is ContainerState.CREATING:
-        return
-    yield events.ContainerCreated(reservation, key)
-    if container.state is not ContainerState.CREATED:
-        yield events.ContainerStarted(key)
-    if container.state is ContainerState.EXITED:
-        yield events.ContainerExited(key)
+def _came(pods: Iterable[Pod], containers: Iterable[Container]) -> Iterator[events.Event]:
+    yield from map(events.PodCreated, pods)
+    for each in containers:
+        key, reservation, state = each.key, each.reservation or f"found-{each.key}", each.state
+        yield events.ContainerCreating(replace(each, key=reservation, state=ContainerState.CREATING, reservation=""))
+        if state is not ContainerState.CREATING:
+            yield events.ContainerCreated(reservation, key)
+        if state not in (ContainerState.CREATING, ContainerState.CREATED):
+            yield events.ContainerStarted(key)
+        if state is ContainerState.EXITED:
+            yield events.ContainerExited(key)

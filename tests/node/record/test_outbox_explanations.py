@@ -20,7 +20,7 @@ from criproxy.placement.answers.choice import MAX_FACTS, Choice, Decided, weighe
 from criproxy.placement.answers.leavers import Leavers
 from criproxy.placement.checked_policy import CheckedPolicy
 from criproxy.placement.decision import Decision, Step
-from criproxy.placement.engine import step
+from criproxy.placement.engine import placing, step
 from criproxy.placement.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.placement.options.policy_options import Options
 from criproxy.placement.policies.api import Policy
@@ -266,7 +266,7 @@ def test_a_search_goes_on_where_the_policy_fails_at_a_release() -> None:
         grants=dict.fromkeys(names, grant),
     )
 
-    found = weighed(node, owner("new"), guard, refused=True)
+    found = weighed(placing(node, owner("new"), guard), owner("new"), guard, refused=True)
 
     assert found is not None
     assert found[1].leavers

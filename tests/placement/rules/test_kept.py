@@ -18,7 +18,7 @@ from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.placement import events as ev
 from criproxy.placement.answers.choice import weighed
 from criproxy.placement.decision import Decision
-from criproxy.placement.engine import step
+from criproxy.placement.engine import placing, step
 from criproxy.placement.invariants import violations
 from criproxy.placement.options.policy_options import options_of
 from criproxy.placement.policies.api import Policy
@@ -409,7 +409,8 @@ def test_who_would_have_to_leave_for_one_that_waits_for_kept_cpus(policy: Policy
     main, other, waiting = container("main", 2), container("main", 1, sandbox="o-0"), container("main", asks, 0, "w-0")
     node = live(policy, pod("p", 2), pod("o", 1), pod("w", asks), runs(main), runs(other), exits(main))
 
-    found = weighed(node, ev.ContainerCreating(waiting), policy, refused=True)
+    event = ev.ContainerCreating(waiting)
+    found = weighed(placing(node, event, policy), event, policy, refused=True)
 
     assert found is not None
     assert found[1].leavers is not None

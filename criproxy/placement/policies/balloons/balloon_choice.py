@@ -16,6 +16,7 @@ from criproxy.model.text.bounded import bounded_text
 from criproxy.model.workload import Container
 from criproxy.placement.alloc.affinity.expressions import Attribute, joint_value, keys_of
 from criproxy.placement.alloc.cpus import circles
+from criproxy.placement.alloc.locality import CpuSets
 from criproxy.placement.options.annotation_keys import matches_one
 from criproxy.placement.options.annotation_parsing import Wishes
 from criproxy.placement.options.match_keys import attribute_of
@@ -108,7 +109,7 @@ class Filling:
         """Whether *balloon*, with the container in it, is where a way looks."""
         return way.near is None or self.node.topology.nodes_of(balloon.home) <= way.near
 
-    def _hints_of(self, container: Container) -> tuple[tuple[CpuSet, ...], bool]:
+    def _hints_of(self, container: Container) -> tuple[CpuSets, bool]:
         """The NUMA nodes next to its devices, and whether it must be there; see `placement.options.pod_wishes`."""
         if not container.hints:
             return (), False
@@ -119,7 +120,7 @@ class Filling:
                 raise
             return container.hints, False  # an adopted container, which cannot be refused
 
-    def _device_cpus(self, balloon: Balloon | None = None) -> tuple[CpuSet, ...]:
+    def _device_cpus(self, balloon: Balloon | None = None) -> CpuSets:
         """The CPUs next to the devices of the container and of those in a *balloon*.
 
         The first sets have those around as well, by distance; the last one is that of the nearest.

@@ -13,7 +13,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.machine.topology import Topology
 from criproxy.model.remembered import remembered
-from criproxy.placement.alloc.locality import Tree, Wants, build_tree
+from criproxy.placement.alloc.locality import CpuSets, Tree, Wants, build_tree
 from criproxy.placement.alloc.near import Priority, cpus_of_priority
 from criproxy.placement.policies.balloons.fields import DEFAULT, PRIORITIES, RESERVED, BalloonsFields, BalloonType
 
@@ -263,7 +263,7 @@ def _devices(
 
 def _others(
     name: str, types: Sequence[BalloonType], devices: Mapping[str, list[tuple[str, CpuSet]]], topology: Topology
-) -> tuple[CpuSet, ...]:
+) -> CpuSets:
     """What balloons of the type *name* keep away from: the isolated CPUs, and what others want to be close to."""
     own = {device for device, _ in devices[name]}
     wanted = {"isolated": topology.isolated_cpus} if topology.isolated_cpus else {}

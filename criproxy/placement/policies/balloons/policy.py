@@ -214,7 +214,7 @@ def balloons_compared(filling: Filling, note: str) -> Candidates:
     by_name = {name: way for name, each in fitting.items() if (way := _first_way(filling, ways, each, new))}
     lacking += [Row(name, lacks="closeness to its devices") for name in fitting if name not in by_name]
     order = ranked(_candidate(filling, fitting[name], *way) for name, way in by_name.items())
-    return compared(OF, order, lacking, note=note, notes=[by_name[each.name][1].why for each in order])
+    return compared(OF, order, lacking, note=note)
 
 
 def _first_way(filling: Filling, ways: list[Way], balloon: Balloon, new: Balloon | None) -> tuple[int, Way] | None:
@@ -238,7 +238,7 @@ def _candidate(filling: Filling, balloon: Balloon, place: int, way: Way) -> Cand
         Criterion("it has more room", room, Unit.MORE_MILLI),
         Criterion("it has fewer containers", few, Unit.FEWER),
     )
-    return Candidate(instance, balloon.name, criteria)
+    return Candidate(instance, balloon.name, criteria, way.why)
 
 
 def _lacks(filling: Filling, balloon: Balloon) -> str:

@@ -20,7 +20,7 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node, changed_keys
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
-from criproxy.placement.alloc.locality import Wants
+from criproxy.placement.alloc.locality import CpuSets, Wants
 from criproxy.placement.policies.balloons.balloon_cpus import resized, smallest, with_parts
 from criproxy.placement.policies.balloons.fields import RESERVED
 from criproxy.placement.policies.balloons.kinds import Catalogue, Kind
@@ -90,7 +90,7 @@ class State:
         """The balloons of a type by instance."""
         return self.by_kind.get(kind.index, ())
 
-    def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
+    def loaded(self, loads: Mapping[str, str], besides: str) -> CpuSets:
         """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""
         others = [balloon for name, balloon in self.balloons.items() if name != besides] if loads else []
         homes = {load: NO_CPUS.union(*(b.home for b in others if load in b.kind.all_loads)) for load in loads}
@@ -128,9 +128,7 @@ class State:
         free = _free(self.catalogue, self.usable, balloons.values())
         return replace(self, balloons=balloons, free=free, by_kind={**self.by_kind, **crowded})
 
-    def new(
-        self, kind: Kind, milli: int = 0, close_to: tuple[CpuSet, ...] = (), rather: tuple[CpuSet, ...] = ()
-    ) -> Balloon | None:
+    def new(self, kind: Kind, milli: int = 0, close_to: CpuSets = (), rather: CpuSets = ()) -> Balloon | None:
         """A balloon of a type that is not there yet, large enough for *milli*; None where there is no room.
 
         Its CPUs are *close_to* these if possible, the last set first, and of several that suit it in these of *rather*.
@@ -145,13 +143,7 @@ class State:
             return None
         return self.resize(Balloon(kind, instance), sizes, close_to, rather)
 
-    def resize(
-        self,
-        balloon: Balloon,
-        sizes: tuple[int, ...],
-        close_to: tuple[CpuSet, ...] = (),
-        rather: tuple[CpuSet, ...] = (),
-    ) -> Balloon:
+    def resize(self, balloon: Balloon, sizes: Sequence[int], close_to: CpuSets = (), rather: CpuSets = ()) -> Balloon:
         """*balloon* with parts of these sizes; there are enough free CPUs.
 
         A part that shrinks keeps of CPUs that suit it those in the first of *rather*, of them those in the second.
@@ -175,7 +167,7 @@ def _free(catalogue: Catalogue, usable: CpuSet, balloons: Iterable[Balloon]) -> 
     return usable.difference(catalogue.fixed, *(balloon.home for balloon in balloons))
 
 
-def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> tuple[CpuSet, ...]:
+def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> CpuSets:
     """Which CPUs a *balloon* that shrinks to these sizes prefers to keep, for `State.resize`; none where it grows.
 
     Those next to memory that all its containers have, of them those next to memory that any has: memory in use does not
