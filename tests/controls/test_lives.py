@@ -100,6 +100,7 @@ def to(cpus: str, claimed: str = "") -> Changes:
 
 FREQUENCY, UNCORE = f"{CPUS}/cpufreq/policy3/scaling_", f"{CPUS}/intel_uncore_frequency/package_01_die_00/"
 PREFERENCE, STATE = f"{CPUS}/cpufreq/policy3/energy_performance_preference", f"{CPUS}/cpu3/cpuidle/state"
+CLAIM = IrqClaim(names=("nic0-q24",), cpus="3")
 ON_FILES = {
     "frequencies": (
         (tuned(min_frequency="base", max_frequency="3000000"), tuned(max_frequency="min")),
@@ -122,10 +123,7 @@ ON_FILES = {
         (f"{STATE}1/disable", "0"),
     ),
     "irq": (
-        (
-            Desired(irqs=Irqs(cpus="0-2")),
-            Desired(irqs=Irqs(cpus="0-1", claims=(IrqClaim(names=("nic0-q24",), cpus="3"),))),
-        ),
+        (Desired(irqs=Irqs(cpus="0-2")), Desired(irqs=Irqs(cpus="0-1", claims=(CLAIM,)))),
         (to("0-2"), to("0-1", claimed="3")),
         ("proc/irq/24/smp_affinity_list", "0-3"),
     ),
@@ -199,14 +197,11 @@ def in_a_cgroup(kind: str, folder: Path) -> Iterator[Life]:
 
         threads = [name for name in contents() if name.isdigit()]
         assert len(threads) == 2
-        pid = program.pid
+        pid, batch = program.pid, Attributes(Policy(3), nice=5)
         kinds: dict[str, tuple[tuple[Any, Any], tuple[Changes, Changes], Callable[[], object]]] = {
             "scheduling": (
                 ({"scheduling": Scheduling(policy="batch", nice=5)}, {"scheduling": Scheduling(policy="idle")}),
-                (
-                    dict.fromkeys(threads, f"{Attributes(Policy(3), nice=5)}"),
-                    dict.fromkeys(threads, f"{Attributes(Policy(5))}"),
-                ),
+                (dict.fromkeys(threads, f"{batch}"), dict.fromkeys(threads, f"{Attributes(Policy(5))}")),
                 lambda: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)),
             ),
             "blockIO": (

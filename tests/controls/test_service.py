@@ -36,9 +36,8 @@ class Service(Process):
         self.socket, self.state = folder / "controls.sock", folder / "state"
         self.options = ("--state-dir", str(self.state), "--host-root", str(root))
         self._module = module
-        super().__init__(
-            folder, "controls", "-P", "-m", module, "controls", "--socket", str(self.socket), *self.options
-        )
+        command = "-P", "-m", module, "controls", "--socket", str(self.socket), *self.options
+        super().__init__(folder, "controls", *command)
         self.client = ControlClient(str(self.socket), LIMIT_S)
         self._generation = 0
 
@@ -289,9 +288,7 @@ def first(**cgroups: str) -> dict[str, Any]:
         pytest.param({"generation": 1}, "Changes.after is missing", id="neither"),
         pytest.param({"generation": 1, "desired": {"irqs": {}}}, "Desired.irqs.cpus is missing", id="irqs"),
         pytest.param({"generation": 1, "desired": {"cpus": {"a": 3}}}, "Desired.cpus.a must be", id="cpus"),
-        pytest.param(
-            first(a="/kubepods/../../etc"), "'/kubepods/../../etc' is not the path of a cgroup", id="elsewhere"
-        ),
+        pytest.param(first(a="/kubepods/../../etc"), "'/kubepods/../../etc' is not the path of a", id="elsewhere"),
         pytest.param(first(a=""), "'' is not the path", id="root-cgroup"),
         pytest.param(first(**{"../a": "a"}), "is not the path", id="strange-id"),
         pytest.param(first(**{str(n): "a" for n in range(20_001)}), "20001 containers are too many", id="too-many"),

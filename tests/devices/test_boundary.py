@@ -191,9 +191,7 @@ RESOURCES = ["nvidia.com/gpu", "huawei.com/Ascend910", "amd.com/gpu", "aliyun.co
 CREATES = st.builds(
     DeviceRequest,
     envs=st.lists(st.builds(EnvVar, st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=5).map(tuple),
-    devices=st.lists(st.builds(lambda path: DeviceNode(path, path, "rw"), st.sampled_from(PATHS)), max_size=3).map(
-        tuple
-    ),
+    devices=st.lists(NODES, max_size=3).map(tuple),
     mounts=st.lists(
         st.builds(MountPoint, st.sampled_from(["/data", f"{VOLUMES}/GPU-a", f"{VOLUMES}/all"]), st.just("/dev/null")),
         max_size=2,

@@ -16,7 +16,7 @@ from criproxy.devices.evidence.evidence import Allocation, Given, Known, Share, 
 from criproxy.simulate.hosts import machine
 from tests.devices.fixture import ALI, NOTHING, STOCKS, asked, given
 
-CLASSES = (*BUILTIN.values(), ALI)
+OURS, CLASSES = "devices.criproxy.io/", (*BUILTIN.values(), ALI)
 INTEL = {**STOCKS, "intel-gpu": Stock((Card(0, ("/dev/dri/card0",), pci="0000:4d:00.0", numa_node=1),))}
 
 
@@ -47,9 +47,7 @@ def cards(annotations: dict[str, str], *known: Known) -> dict[str, tuple[str, ..
         pytest.param({"devices.criproxy.io/nvidia.com_mig-1g.5gb": "MIG-x::1"}, {"nvidia": ("MIG-x",)}, id="mig"),
         pytest.param({"devices.criproxy.io/example.com_fast": "GPU-b::0"}, {"nvidia": ("GPU-b",)}, id="another-domain"),
         pytest.param({"devices.criproxy.io/example.com_fast_gpu": "MIG-x"}, {"nvidia": ("MIG-x",)}, id="and-mig"),
-        pytest.param(
-            {"devices.criproxy.io/example.com_fast": "0000:4d:00.0"}, {"intel-gpu": ("0000:4d:00.0",)}, id="pci"
-        ),
+        pytest.param({f"{OURS}example.com_fast": "0000:4d:00.0"}, {"intel-gpu": ("0000:4d:00.0",)}, id="pci"),
         pytest.param({"devices.criproxy.io/example.com_fast": "1"}, {}, id="a-number-is-any-cards"),
         pytest.param({"devices.criproxy.io/example.com_fast": "GPU-b,FOO-x"}, {}, id="one-of-which-is-nowhere"),
         pytest.param(annotated(gpu_intel_com__i915="card0::1"), {"intel-gpu": ("card0",)}, id="another-separator"),
@@ -78,18 +76,15 @@ def test_resources_of_another_plugin_stay() -> None:
     """A card that another plugin has allocated beside ours is the container's, too, of whichever class it is."""
     known = given(nvidia_com__gpu="GPU-a", huawei_com__Ascend910="Ascend910-1", nvidia_com__gpu_shared="GPU-b::1")
 
-    assert cards(annotated(nvidia_com__gpu_shared="GPU-b::1"), known) == {
-        "nvidia": ("GPU-b", "GPU-a"),
-        "ascend": ("Ascend910-1",),
-    }
+    found = cards(annotated(nvidia_com__gpu_shared="GPU-b::1"), known)
+    assert found == {"nvidia": ("GPU-b", "GPU-a"), "ascend": ("Ascend910-1",)}
 
 
 def test_shares_name_resource_ids_and_source() -> None:
     """The evidence says how the kubelet names what was allocated, and which source says that."""
     known = given(nvidia_com__gpu="GPU-a")
-    evidence = weigh(
-        (NVIDIA,), asked(annotations=annotated(nvidia_com__gpu_shared="GPU-b::1,GPU-b::2")), [known], STOCKS
-    )
+    annotations = annotated(nvidia_com__gpu_shared="GPU-b::1,GPU-b::2")
+    evidence = weigh((NVIDIA,), asked(annotations=annotations), [known], STOCKS)
 
     assert evidence["nvidia"] == Allocation(Given.CARDS, ("GPU-b", "GPU-a"), "annotation")
     assert evidence["nvidia"].shares == (
@@ -125,14 +120,8 @@ def test_numa_nodes_that_the_plugin_reports() -> None:
     assert (where.id, where.nodes) == ("part-1", frozenset({1}))
 
 
-ids = st.lists(
-    st.one_of(
-        st.text("ab-:0", min_size=1, max_size=6), st.builds(replica_id, st.sampled_from("abc"), st.integers(0, 50))
-    ),
-    min_size=1,
-    max_size=8,
-    unique=True,
-)
+replicas = st.builds(replica_id, st.sampled_from("abc"), st.integers(0, 50))
+ids = st.lists(st.text("ab-:0", min_size=1, max_size=6) | replicas, min_size=1, max_size=8, unique=True)
 
 
 @examples(ids)

@@ -242,10 +242,8 @@ def test_the_quota_is_read_beside_it(
     tmp_path: Path, lines: str, file: str, content: str, *, expected: bool | None
 ) -> None:
     """In the group of the same name of the other controller, or with cgroup v2 in the very same one."""
-    unified = lines is OF_V2
-    process(
-        tmp_path, lines.format(path="/k/abc"), "k/abc" if unified else "cpuset/k/abc", ".effective" if unified else ""
-    )
+    name, suffix = ("k/abc", ".effective") if lines is OF_V2 else ("cpuset/k/abc", "")
+    process(tmp_path, lines.format(path="/k/abc"), name, suffix)
     plant(tmp_path / "sys/fs/cgroup", {file: content})
 
     assert cgroup.find_group(tmp_path, 7, "abc").read().lifted is expected
@@ -298,24 +296,17 @@ def group(name: str, files: set[str]) -> dict[str, str]:
     return {f"{ROOT}/{name}/{file}": "" for file in (*files, "cgroup.procs", "cpu.stat")}
 
 
-INIT = group("init.scope", set())
+INIT, NO_CONTROLLER = group("init.scope", set()), {f"{ROOT}/cgroup.controllers": "cpu io\n"}
 
 
 @pytest.mark.parametrize(
     ("tree", "expected", "is_assumed"),
     [
         pytest.param(group("kubepods.slice", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="pods"),
-        pytest.param(
-            INIT | group("kubepods", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="of-the-kubelet"
-        ),
+        pytest.param(INIT | group("kubepods", MEMORY | CPU | IO), MEMORY | CPU | {"io.max"}, False, id="kubelets"),
         pytest.param(INIT | group("system.slice", MEMORY), MEMORY | NO_MEMORY, True, id="a-node-that-boots"),
         pytest.param(group("a", MEMORY) | group("b", CPU | IO), MEMORY | CPU | {"io.max"}, False, id="each-elsewhere"),
-        pytest.param(
-            group("a.slice", CPU | IO) | {f"{ROOT}/cgroup.controllers": "cpu io\n"},
-            CPU | {"io.max"},
-            False,
-            id="no-memory-controller",
-        ),
+        pytest.param(group("a", CPU | IO) | NO_CONTROLLER, CPU | {"io.max"}, False, id="no-memory-controller"),
         pytest.param({}, MEMORY | {"memory.swap.max"} | NO_MEMORY, True, id="only-the-root"),
     ],
 )

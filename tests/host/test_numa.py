@@ -30,6 +30,11 @@ def bandwidth(number: int, value: int) -> dict[str, str]:
     return {f"{NODE}/node{number}/access0/initiators/read_bandwidth": f"{value}\n"}
 
 
+def normal(nodes: str) -> dict[str, str]:
+    """Return the file with the nodes whose memory was not plugged in."""
+    return {f"{NODE}/has_normal_memory": f"{nodes}\n"}
+
+
 def test_gaps_and_offline_cpus(tmp_path: Path) -> None:
     """Ids may have gaps, a list may hold offline CPUs, online CPUs may be in no node, folders may be offline nodes."""
     files = node(0, "0-3") | node(4, "8-11") | node(255, "") | node(7, "12") | {f"{NODE}/online": "0,4,255,300\n"}
@@ -43,9 +48,8 @@ def test_nothing_but_a_mask(tmp_path: Path) -> None:
     """Without `online`, `cpulist` and `meminfo` there are the folder and the mask."""
     files = {f"{NODE}/node2/cpumap": "00000000,0000000f\n", f"{NODE}/has_cpu": "\0\0\n"}
 
-    assert read_nodes(plant(tmp_path, files), parse_cpuset("0-3")) == (
-        NumaNode(2, parse_cpuset("0-3"), 0, normal_memory=False),
-    )
+    (found,) = read_nodes(plant(tmp_path, files), parse_cpuset("0-3"))
+    assert found == NumaNode(2, parse_cpuset("0-3"), 0, normal_memory=False)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +57,7 @@ def test_nothing_but_a_mask(tmp_path: Path) -> None:
     [
         pytest.param(bandwidth(0, 200) | bandwidth(1, 900), MemoryKind.HBM, id="more-bandwidth"),
         pytest.param(bandwidth(0, 200) | bandwidth(1, 30), MemoryKind.PMEM, id="less-bandwidth"),
-        pytest.param(
-            bandwidth(0, 200) | bandwidth(1, 900) | {f"{NODE}/has_normal_memory": "0\n"},
-            MemoryKind.HBM,
-            id="bandwidth-beats-movable",
-        ),
+        pytest.param(bandwidth(0, 200) | bandwidth(1, 900) | normal("0"), MemoryKind.HBM, id="bandwidth-beats-movable"),
         pytest.param(
             {
                 "sys/devices/virtual/memory_tiering/memory_tier4/nodelist": "0\n",
@@ -75,11 +75,9 @@ def test_nothing_but_a_mask(tmp_path: Path) -> None:
             MemoryKind.HBM,
             id="faster-tier",
         ),
-        pytest.param({f"{NODE}/has_normal_memory": "0\n"}, MemoryKind.PMEM, id="movable"),
-        pytest.param({f"{NODE}/has_normal_memory": "0-1\n"}, MemoryKind.PMEM, id="normal-and-larger"),
-        pytest.param(
-            {f"{NODE}/has_normal_memory": "0-1\n"} | node(0, "0-3", 64), MemoryKind.HBM, id="normal-and-smaller"
-        ),
+        pytest.param(normal("0"), MemoryKind.PMEM, id="movable"),
+        pytest.param(normal("0-1"), MemoryKind.PMEM, id="normal-and-larger"),
+        pytest.param(normal("0-1") | node(0, "0-3", 64), MemoryKind.HBM, id="normal-and-smaller"),
         pytest.param({}, MemoryKind.HBM, id="older-than-pmem"),
     ],
 )
@@ -90,7 +88,7 @@ def test_memory_without_cpus(tmp_path: Path, files: dict[str, str], kind: Memory
     assert (dram.kind, other.kind) == (MemoryKind.DRAM, kind)
 
 
-MOVABLE = {f"{NODE}/has_normal_memory": "0-1\n"}
+MOVABLE = normal("0-1")
 DAX = {"sys/bus/dax/devices/dax0.0/target_node": "2\n"}
 
 

@@ -13,14 +13,11 @@ MOUNTED = {"proc/mounts": "resctrl /sys/fs/resctrl resctrl rw,relatime 0 0\n"}
 CACHE = {"cbm_mask": "fffff\n", "min_cbm_bits": "1\n", "num_closids": "16\n"}
 
 
-def folder(name: str, files: dict[str, str]) -> dict[str, str]:
-    """Return the files of a folder below ``info``."""
-    return {f"sys/fs/resctrl/info/{name}/{file}": content for file, content in files.items()}
-
-
-def schemata(text: str) -> dict[str, str]:
-    """Return the schemata of the root group."""
-    return {"sys/fs/resctrl/schemata": text}
+def mounted(schemata: str, **folders: dict[str, str]) -> dict[str, str]:
+    """Return the files of a machine: the schemata of the root group, and the folders below ``info``."""
+    info = {f"{name}/{file}": content for name, files in folders.items() for file, content in files.items()}
+    below = {"schemata": schemata} | {f"info/{path}": content for path, content in info.items()}
+    return MOUNTED | {f"sys/fs/resctrl/{path}": content for path, content in below.items()}
 
 
 INTEL = {"min_bandwidth": "10\n", "bandwidth_gran": "10\n", "num_closids": "8\n"}
@@ -31,22 +28,12 @@ AMD = {"min_bandwidth": "1\n", "bandwidth_gran": "1\n", "num_closids": "16\n"}
     ("files", "expected"),
     [
         pytest.param(
-            {
-                **MOUNTED,
-                **folder("L3", CACHE),
-                **folder("MB", INTEL),
-                **schemata("    MB:0= 100;1= 100\n    L3:0=fffff;1=fffff\n"),
-            },
+            mounted("    MB:0= 100;1= 100\n    L3:0=fffff;1=fffff\n", L3=CACHE, MB=INTEL),
             Resctrl(caches={"L3": Cache(ids=(0, 1), mask=0xFFFFF)}, bandwidth=Bandwidth(ids=(0, 1)), groups=8),
             id="intel",
         ),
         pytest.param(
-            {
-                **MOUNTED,
-                **folder("L3", {**CACHE, "sparse_masks": "1\n"}),
-                **folder("MB", AMD),
-                **schemata("L3:0=fffff\nMB:0=2048\n"),
-            },
+            mounted("L3:0=fffff\nMB:0=2048\n", L3={**CACHE, "sparse_masks": "1\n"}, MB=AMD),
             Resctrl(
                 caches={"L3": Cache(ids=(0,), mask=0xFFFFF, sparse=True)},
                 bandwidth=Bandwidth(ids=(0,), least=1, step=1, unlimited=2048),
@@ -55,15 +42,8 @@ AMD = {"min_bandwidth": "1\n", "bandwidth_gran": "1\n", "num_closids": "16\n"}
             id="amd",
         ),
         pytest.param(
-            {
-                **MOUNTED,
-                **folder("L3CODE", CACHE),
-                **folder("L3DATA", CACHE),
-                **schemata("L3CODE:0=fffff\nL3DATA:0=fffff\n"),
-            },
-            Resctrl(
-                caches={"L3CODE": Cache(ids=(0,), mask=0xFFFFF), "L3DATA": Cache(ids=(0,), mask=0xFFFFF)}, groups=16
-            ),
+            mounted("L3CODE:0=fffff\nL3DATA:0=fffff\n", L3CODE=CACHE, L3DATA=CACHE),
+            Resctrl(caches=dict.fromkeys(("L3CODE", "L3DATA"), Cache(ids=(0,), mask=0xFFFFF)), groups=16),
             id="cdp",
         ),
         pytest.param(

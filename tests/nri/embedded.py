@@ -121,9 +121,8 @@ class NriSide(Plugins):
         self, core: Core, container: Container, asked: cri.LinuxContainerResources
     ) -> cri.LinuxContainerResources:
         """What is asked of *container*, as the plugin has changed it; others are updated before."""
-        request = nri.UpdateContainerRequest(
-            pod=_pod(container.sandbox), container=_container(container), linux_resources=_resources(asked)
-        )
+        about, resources = _container(container), _resources(asked)
+        request = nri.UpdateContainerRequest(pod=_pod(container.sandbox), container=about, linux_resources=resources)
         async with self._lock:
             reply = await self._ask("UpdateContainer", request, nri.UpdateContainerResponse)
             _update(core, (each for each in reply.update if each.container_id != container.id))

@@ -173,9 +173,7 @@ async def test_files_get_their_values_and_get_back_what_they_had(
             "class gold, CPUs 4-7: there is no idle state 'C9'; it has POLL, C1E, C6",
             id="idle-state",
         ),
-        pytest.param(
-            tuned(uncore_max_khz=1), f"this machine has no uncore frequencies (the driver {DRIVER})", id="uncore"
-        ),
+        pytest.param(tuned(uncore_max_khz=1), f"machine has no uncore frequencies (the driver {DRIVER})", id="uncore"),
         pytest.param(Desired(irqs=Irqs(cpus="9")), f"cannot write '9' to {OF_24}: Invalid argument", id="offline"),
         pytest.param(Desired(irqs=Irqs(cpus="")), "interrupts: '' is no set of CPUs, or empty", id="no-cpus"),
         pytest.param(replace(GOLD, cpus={"gold": "x"}), "class gold: 'x' is no set of CPUs", id="no-cpuset"),
@@ -184,13 +182,8 @@ async def test_files_get_their_values_and_get_back_what_they_had(
 )
 async def test_what_cannot_be_done_is_said_and_the_rest_is_done(node: Node, desired: Desired, expected: str) -> None:
     """With the place and the reason, and nothing is left of it afterwards."""
-    troubles = await node.apply(
-        replace(
-            desired,
-            cpus={**desired.cpus, "idle": "0"},
-            tunings={**desired.tunings, "idle": CpuTuning(governor="performance")},
-        )
-    )
+    tunings = {**desired.tunings, "idle": CpuTuning(governor="performance")}
+    troubles = await node.apply(replace(desired, cpus={**desired.cpus, "idle": "0"}, tunings=tunings))
 
     assert any(expected.replace("{root}", str(node.tree.root)) in text for text in troubles), troubles
     assert node.changed()[f"{POLICY}0/scaling_governor"] == "performance"

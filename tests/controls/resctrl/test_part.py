@@ -416,26 +416,14 @@ def test_the_kernel_takes_what_classes_come_to(
     folder = tmp_path_factory.mktemp("machine")
     info = {"L3": {**L3, "min_cbm_bits": str(least), "num_closids": "9"}, "MB": {**MB, "num_closids": "9"}}
     kernel = ResctrlModel(folder / "machine", info)
-    desired = Desired(
-        rdt=Rdt(
-            partitions=tuple(
-                RdtPartition(name=f"p{number}", allocations=(RdtAllocation(resource="L3", share=share),))
-                for number, share in enumerate(partitions)
-            ),
-            classes=tuple(
-                RdtClass(
-                    name=f"c{number}",
-                    partition=f"p{number % len(partitions)}",
-                    allocations=(
-                        RdtAllocation(resource="L3", share=share),
-                        RdtAllocation(resource="MB", share=f"{mb}%"),
-                    ),
-                )
-                for number, share in enumerate(shares)
-            ),
-        )
-    )
+    parts, bandwidth = list[RdtPartition](), RdtAllocation(resource="MB", share=f"{mb}%")
+    for number, share in enumerate(partitions):
+        parts.append(RdtPartition(name=f"p{number}", allocations=(RdtAllocation(resource="L3", share=share),)))
+    classes = list[RdtClass]()
+    for number, share in enumerate(shares):
+        allocations = RdtAllocation(resource="L3", share=share), bandwidth
+        classes.append(RdtClass(name=f"c{number}", partition=f"p{number % len(parts)}", allocations=allocations))
 
-    said = again(kernel, folder).configure(desired)
+    said = again(kernel, folder).configure(Desired(rdt=Rdt(partitions=tuple(parts), classes=tuple(classes))))
 
     assert not [text for text in said if "does not take" in text]

@@ -58,22 +58,10 @@ def test_a_choice_means_cards(choice: CardChoice, ids: str) -> None:
 @pytest.mark.parametrize(
     ("memory_mib", "profiles", "sentence"),
     [
-        (
-            16384,
-            [g(memory_mib=8192, cores_percent=25, count=3)],
-            "3 x g (8192 MiB and 25 % of the cores) need 24576 MiB",
-        ),
-        (
-            16384,
-            [g(cores_percent=40, count=2), h(cores_percent=30, count=1)],
-            "cores) + 1 x h (30 % of the cores) need 110 %",
-        ),
+        (16384, [g(memory_mib=8192, cores_percent=25, count=3)], "3 x g (8192 MiB and 25 % of the cores) need 24576"),
+        (16384, [g(cores_percent=40, count=2), h(cores_percent=30, count=1)], "+ 1 x h (30 % of the cores) need 110 %"),
         (16384, [g(cores_percent=5), h(cores_percent=5)], "the profiles g and h have count: auto; give all but one"),
-        (
-            16384,
-            [g(memory_mib=32768)],
-            "no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it needs",
-        ),
+        (16384, [g(memory_mib=32768)], "no g fits on it; 16384 MiB of 16384 and 100 % of its cores are left, but it"),
         (0, [g(memory_percent=60, count=2)], "2 x g (60 % of the memory) need 120 % of its memory"),
         (0, [g(memory_percent=50)], "its memory is unknown, so g cannot have 50 % of it; give memory in MiB"),
         (0, [g(memory_mib=1024)], "its memory is unknown, so count: auto of g cannot be computed; give a number"),

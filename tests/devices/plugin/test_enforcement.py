@@ -23,6 +23,7 @@ from criproxy.devices.plugin.enforcement import (
     with_enforcement,
 )
 
+DRIVER_SWITCHES, PIPE = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"), "/mps/criproxy.io/gpu-8g/pipe"
 PROFILE = Profile(name="gpu-8g", kind="nvidia", memory_mib=8192, cores_percent=25)
 VGPU = Vgpu(id="GPU-a/gpu-8g/0", card="GPU-a", profile="gpu-8g", memory_mib=8192, cores_percent=25)
 
@@ -38,20 +39,15 @@ def enforced(
 @pytest.mark.parametrize(
     ("way", "envs", "mounts"),
     [
-        pytest.param(
-            "nvidia-memory-limit", {"NVIDIA_GPU_MEMORY_REQUEST": "8192", "NVIDIA_GPU_MEMORY_LIMIT": "8192"}, (), id="10"
-        ),
+        pytest.param("nvidia-memory-limit", dict.fromkeys(DRIVER_SWITCHES, "8192"), (), id="10"),
         pytest.param(
             "mps",
             {
-                "CUDA_MPS_PIPE_DIRECTORY": "/mps/criproxy.io/gpu-8g/pipe",
+                "CUDA_MPS_PIPE_DIRECTORY": PIPE,
                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
                 "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
             },
-            (
-                Mount("/mps/criproxy.io/gpu-8g/pipe", "/run/nvidia/mps/criproxy.io/gpu-8g/pipe"),
-                Mount("/dev/shm", "/run/nvidia/mps/shm"),
-            ),
+            (Mount(PIPE, f"/run/nvidia{PIPE}"), Mount("/dev/shm", "/run/nvidia/mps/shm")),
             id="8",
         ),
     ],

@@ -157,6 +157,9 @@ def test_the_number_of_best_splits_does_not_matter(question: tuple[list[list[int
     assert Splits(scores, size, many_steps=-1).best(0, rank) == Splits(scores, size, many_steps=1 << 30).best(0, rank)
 
 
+ALL_DIFFERENT = [(one, other, one * other * 7919 % 1009) for one, other in combinations(range(MAX_CARDS), 2)]
+
+
 @pytest.mark.parametrize("size", [1, 6, 8])
 @pytest.mark.parametrize(
     "scores",
@@ -165,13 +168,7 @@ def test_the_number_of_best_splits_does_not_matter(question: tuple[list[list[int
         pytest.param(in_groups(MAX_CARDS, 8), id="two-halves"),
         pytest.param(in_groups(MAX_CARDS, 2, 4, 8), id="nested"),
         pytest.param(in_groups(MAX_CARDS, 3), id="groups-that-do-not-fit"),
-        pytest.param(
-            matrix(
-                MAX_CARDS,
-                *((one, other, one * other * 7919 % 1009) for one, other in combinations(range(MAX_CARDS), 2)),
-            ),
-            id="all-different",
-        ),
+        pytest.param(matrix(MAX_CARDS, *ALL_DIFFERENT), id="all-different"),
     ],
 )
 def test_sixteen_cards_take_few_steps(scores: list[list[int]], size: int) -> None:

@@ -105,9 +105,7 @@ def test_a_process_counts_once_for_a_card(other: str) -> None:
         pytest.param(["npu0"], ["0"], "", id="all-exist"),
         pytest.param(["npu9"], [], "the reading names a card npu9 that does not exist", id="of-a-process"),
         pytest.param(["0"], ["7"], "the reading names a card 7 that does not exist", id="of-a-card"),
-        pytest.param(
-            ["npu9", "npu8"], ["npu8"], "the reading names 2 cards that do not exist, such as npu8", id="several"
-        ),
+        pytest.param(["npu9", "npu8"], ["npu8"], "the reading names 2 cards that do not exist, such as npu8", id="two"),
         pytest.param(["x" * 500], [], f"the reading names a card {'x' * 60} that does not exist", id="long"),
     ],
 )
