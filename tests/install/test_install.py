@@ -1,27 +1,28 @@
 """`criproxy install` and `criproxy uninstall` on made-up nodes."""
 
+import asyncio
 import base64
 import json
 import os
 import re
 import socket
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, chdir
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
+from criproxy.agent.kubernetes.client import NODES
 from criproxy.config.load import load
 from criproxy.errors import ConfigError
 from criproxy.install import paths
 from criproxy.install.texts import environment_of
 from criproxy.simulate.hosts import machine
+from lab.apiserver.server import ApiServer
 from tests.asking import criproxy
 from tests.conftest import ROOT
 from tests.install.conftest import MakeNode
@@ -360,41 +361,23 @@ def test_a_kubelet_that_crashes_is_not_waited_for(make_node: MakeNode, crashes: 
     assert node.snapshot() == before
 
 
-class ApiServer(BaseHTTPRequestHandler):
-    """Answers with one node."""
-
-    conditions: tuple[dict[str, str], ...] = ()
-
-    def do_GET(self) -> None:
-        """Answer a request for the node, if it has the token."""
-        is_allowed = self.headers["Authorization"] == "Bearer secret" and self.path == "/api/v1/nodes/node-1"
-        values = {"status": {"conditions": self.conditions}} if is_allowed else {"message": "who is there?"}
-        self.send_response(200 if is_allowed else 403)
-        self.end_headers()
-        self.wfile.write(json.dumps(values).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def api_server(folder: Path, status: str, heartbeat: datetime, token: str = "secret") -> Iterator[str]:  # noqa: S107
+@asynccontextmanager
+async def api_server(folder: Path, status: str, heartbeat: datetime, token: str) -> AsyncIterator[str]:
     """An API server whose node has a condition; the path of a kubeconfig file for it."""
     condition = {"type": "Ready", "status": status, "message": "as made up"}
     condition["lastHeartbeatTime"] = heartbeat.strftime("%Y-%m-%dT%H:%M:%SZ")
-    handler = type("Handler", (ApiServer,), {"conditions": (condition,)})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    async with ApiServer() as server:
+        server.faults.tokens = {"secret"}
+        server.objects.create(NODES, {"metadata": {"name": "node-1"}, "status": {"conditions": [condition]}})
         kubeconfig = {
             "current-context": "here",
             "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
             "users": [{"name": "u", "user": {"token": token}}],
         }
         file = folder / "kubelet.conf"
         file.write_text(yaml.safe_dump(kubeconfig))
         yield str(file)
-        server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -403,16 +386,16 @@ def api_server(folder: Path, status: str, heartbeat: datetime, token: str = "sec
         pytest.param("True", -60, "secret", "", id="ready"),
         pytest.param("False", -60, "secret", "node node-1 is not Ready: as made up", id="not-ready"),
         pytest.param("True", 3600, "secret", "has not reported since its restart", id="stale"),
-        pytest.param("True", -60, "wrong", "get /api/v1/nodes/node-1: 403 who is there?", id="not-allowed"),
+        pytest.param("True", -60, "wrong", "get /api/v1/nodes/node-1: 401 Unauthorized", id="not-allowed"),
     ],
 )
-def test_the_node_is_ready(make_node: MakeNode, status: str, age_s: int, token: str, said: str) -> None:
+async def test_the_node_is_ready(make_node: MakeNode, status: str, age_s: int, token: str, said: str) -> None:
     """Only a report from after the restart counts; without one, the installation is taken back."""
     node = make_node("kubeadm")
     before = node.snapshot()
     heartbeat = datetime.now(UTC) - timedelta(seconds=age_s)
-    with api_server(node.folder, status, heartbeat, token) as kubeconfig:
-        code, told = node.install(kubeconfig=kubeconfig, timeout_s=0.5 if said else 60.0)
+    async with api_server(node.folder, status, heartbeat, token) as kubeconfig:
+        code, told = await asyncio.to_thread(node.install, kubeconfig=kubeconfig, timeout_s=0.5 if said else 60.0)
 
     assert code == (1 if said else 0), told
     assert said in told

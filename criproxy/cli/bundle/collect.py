@@ -23,7 +23,7 @@ from criproxy.cli.bundle.redaction import Names, redact_json, redact_text
 from criproxy.cli.bundle.worker import Settings
 from criproxy.config.document import parse
 from criproxy.errors import reason_of
-from criproxy.install.paths import UNIT_OPTIONS
+from criproxy.install.paths import ACTIVE, UNIT_OPTIONS
 from criproxy.model.text.amounts import format_bytes
 from criproxy.process.tether import python, tethered
 
@@ -35,13 +35,7 @@ MAX_BYTES, MAX_FILE_BYTES, MAX_LOG_BYTES = 20 << 20, 8 << 20, 6 << 20
 MAX_ERROR_CHARS = 2000
 """Of the errors of one part: the last ones."""
 AT_ONCE = 6
-_UNITS = (
-    "criproxy.service",
-    "criproxy.socket",
-    "criproxy-device-plugin.service",
-    "criproxy-agent.service",
-    "criproxy-controls.service",
-)
+_UNITS = (*ACTIVE, *(f"criproxy-{name}.service" for name in ("device-plugin", "agent", "controls")))
 _OTHERS = ("kubelet.service", "containerd.service", "crio.service", "k3s.service", "k3s-agent.service")
 _PROPERTIES = "Id,ActiveState,SubState,Result,NRestarts,ActiveEnterTimestamp,ExecMainStatus,MemoryCurrent,TasksCurrent"
 _PROC = ("loadavg", "pressure/cpu", "pressure/memory", "pressure/io", "cmdline", "meminfo")

@@ -15,13 +15,7 @@ __all__ = ["Console", "Group", "RenderableType", "Table", "Text", "cell_len"]
 UNBROKEN = re.compile(r"\s*\S+?(?:(?<=\d),(?=\d)|(?=\s)|\Z)\s*")
 """What is never broken, in every text and cell: a word, and each part of a list of numbers, with the following comma. A
 break inside a number would show other CPUs."""
-_MODULES = {
-    "Console": "rich.console",
-    "Group": "rich.console",
-    "Table": "rich.table",
-    "Text": "rich.text",
-    "cell_len": "rich.cells",
-}
+_MODULES = {"Console": "console", "Group": "console", "Table": "table", "Text": "text", "cell_len": "cells"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a class or function of rich)
@@ -31,4 +25,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a class or function of rich)
     import rich._wrap
 
     rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (there is no option; a test checks that rich still uses it)
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(f"rich.{_MODULES[name]}"), name)
