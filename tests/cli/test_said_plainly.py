@@ -131,31 +131,34 @@ def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None
     assert (status, "note: devices.classes is empty: criproxy knows no cards" in output) == (0, noted)
 
 
-@pytest.mark.parametrize(
-    ("text", "noted"),
-    [
-        pytest.param(
-            "devices:\n#  classes: [nvidia]\n",
+SECTIONS = {
+    "devices": (
+        "devices:\n#  classes: [nvidia]\n",
+        (
             "devices has no value, so criproxy leaves devices alone: write 'devices: {}' to hide cards from containers "
-            "to which none is allocated, or remove devices",
-            id="devices",
+            "to which none is allocated, or remove devices"
         ),
-        pytest.param(
-            "devices:\n  plugin:\n",
+    ),
+    "plugin": (
+        "devices:\n  plugin:\n",
+        (
             "devices.plugin has no value, so the device plugin offers no cards: write 'plugin: {}' to offer cards with "
-            "the default options, or remove plugin",
-            id="plugin",
+            "the default options, or remove plugin"
         ),
-        pytest.param(
-            "devices: {classes: [nvidia], plugin: {labels: }}\n",
+    ),
+    "labels": (
+        "devices: {classes: [nvidia], plugin: {labels: }}\n",
+        (
             "devices.plugin.labels has no value, so criproxy writes no labels: write 'labels: {}' to write them with "
-            "the default options, or remove labels",
-            id="labels",
+            "the default options, or remove labels"
         ),
-        pytest.param("", "", id="left-out"),
-        pytest.param("devices: {classes: [nvidia], plugin: {labels: {}}}\n", "", id="defaults"),
-    ],
-)
+    ),
+    "left-out": ("", ""),
+    "defaults": ("devices: {classes: [nvidia], plugin: {labels: {}}}\n", ""),
+}
+
+
+@pytest.mark.parametrize(("text", "noted"), SECTIONS.values(), ids=SECTIONS)
 def test_a_section_without_a_value_is_off(tmp_path: Path, text: str, noted: str) -> None:
     """All lines of it may be comments; a section that is empty on purpose is written as ``{}``."""
     status, output = said("check", policy(tmp_path, f"policy: none\n{text}"), "--no-machine")

@@ -205,48 +205,43 @@ def test_the_page_on_annotations_says_which_reach_other_pods() -> None:
     assert allowed.keys() > {"pool.podpools", "balloon.balloons", "affinity", "anti-affinity", "memory-type"}
 
 
-@pytest.mark.parametrize(
-    ("page", "beginning", "words"),
-    [
-        pytest.param(
-            "devices.md",
-            "",
-            [
-                "Do not change the kubelet's files, especially the checkpoint",
-                "only the podresources socket moves",
-                "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock",
-            ],
-            id="a moved directory of the kubelet",
-        ),
-        pytest.param(
-            "install.md",
-            "\nMake the kubelet reserve the same CPUs as the policy",
-            ["reservedSystemCPUs:", "scheduler", "stay in"],
-            id="CPUs that the scheduler counts and nobody gets",
-        ),
-        pytest.param(
-            "install.md",
-            "\n* **containers are created during a bypass**",
-            ["exclusive CPUs, but has had shared CPUs", "gets its exclusive CPUs", "`promote`"],
-            id="owners without CPUs",
-        ),
-        pytest.param(
-            "install.md",
-            "\n* **criproxy hangs or dies**",
-            ["exit code 128", "`restartPolicy: Never`"],
-            id="starts that end with us",
-        ),
-        pytest.param("configuration.md", "", ["spec.resources", "share the exclusive CPUs"], id="pods with a total"),
-        pytest.param("status.md", "", ["`2 by pod`", "`pod_cpu_milli`"], id="how a pod's total is shown"),
-        pytest.param("simulate.md", "", ["`pod_cpu`"], id="how a scenario has a pod's total"),
-        pytest.param(
-            "configuration.md",
-            "\n## Tenants",
-            ["`annotations.allow`", "`annotations.deny`", "annotationNamespaces", "(annotations.md#who-may-use-an-"],
-            id="options that restrict annotations",
-        ),
-    ],
-)
+SURPRISES = {
+    "a moved directory of the kubelet": (
+        "devices.md",
+        "",
+        [
+            "Do not change the kubelet's files, especially the checkpoint",
+            "only the podresources socket moves",
+            "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock",
+        ],
+    ),
+    "CPUs that the scheduler counts and nobody gets": (
+        "install.md",
+        "\nMake the kubelet reserve the same CPUs as the policy",
+        ["reservedSystemCPUs:", "scheduler", "stay in"],
+    ),
+    "owners without CPUs": (
+        "install.md",
+        "\n* **containers are created during a bypass**",
+        ["exclusive CPUs, but has had shared CPUs", "gets its exclusive CPUs", "`promote`"],
+    ),
+    "starts that end with us": (
+        "install.md",
+        "\n* **criproxy hangs or dies**",
+        ["exit code 128", "`restartPolicy: Never`"],
+    ),
+    "pods with a total": ("configuration.md", "", ["spec.resources", "share the exclusive CPUs"]),
+    "how a pod's total is shown": ("status.md", "", ["`2 by pod`", "`pod_cpu_milli`"]),
+    "how a scenario has a pod's total": ("simulate.md", "", ["`pod_cpu`"]),
+    "options that restrict annotations": (
+        "configuration.md",
+        "\n## Tenants",
+        ["`annotations.allow`", "`annotations.deny`", "annotationNamespaces", "(annotations.md#who-may-use-an-"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("page", "beginning", "words"), SURPRISES.values(), ids=SURPRISES)
 def test_a_page_says_what_surprises(page: str, beginning: str, words: list[str]) -> None:
     """Where a reader looks for it: in the page, its section or its item of a list."""
     text = (ROOT / "docs" / page).read_text()

@@ -435,27 +435,21 @@ def test_what_only_the_agent_does_is_refused_without_it(archive: Path, values: d
     assert "DaemonSet" in render(archive, {**without, "action": "uninstall"})[0]
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        pytest.param(
-            {"devicePlugin": {"configurations": {"a": GPU_FILE}}},
-            r"devicePlugin\.configurations needs devicePlugin\.enabled",
-            id="nobody-uses-them",
-        ),
-        pytest.param(
-            {"devicePlugin": {"enabled": True, "configurations": {"a": GPU_FILE}, "defaultConfiguration": "b"}},
-            r"""is "b", which is not in devicePlugin\.configurations \(a\)""",
-            id="unknown-default",
-        ),
-        pytest.param(
-            {"devicePlugin": {"enabled": True, "defaultConfiguration": "b"}},
-            r"configurations \(empty\)",
-            id="no-default",
-        ),
-        pytest.param({"nodePolicies": [NODE_POLICY, NODE_POLICY]}, "nodePolicies has two of the name", id="two"),
-    ],
-)
+CONTRADICTING = {
+    "nobody-uses-them": (
+        {"devicePlugin": {"configurations": {"a": GPU_FILE}}},
+        r"devicePlugin\.configurations needs devicePlugin\.enabled",
+    ),
+    "unknown-default": (
+        {"devicePlugin": {"enabled": True, "configurations": {"a": GPU_FILE}, "defaultConfiguration": "b"}},
+        r"""is "b", which is not in devicePlugin\.configurations \(a\)""",
+    ),
+    "no-default": ({"devicePlugin": {"enabled": True, "defaultConfiguration": "b"}}, r"configurations \(empty\)"),
+    "two": ({"nodePolicies": [NODE_POLICY, NODE_POLICY]}, "nodePolicies has two of the name"),
+}
+
+
+@pytest.mark.parametrize(("values", "said"), CONTRADICTING.values(), ids=CONTRADICTING)
 def test_values_that_contradict_each_other_are_refused(archive: Path, values: dict[str, Any], said: str) -> None:
     """What would be ignored in silence, or overwritten, is said; a removal does not care."""
     with pytest.raises(helm.HelmError, match=said):
@@ -538,45 +532,39 @@ def test_the_chart_removes_criproxy_on_request(archive: Path) -> None:
         assert each["metadata"]["name"] in notes, "what stays in the cluster is named"
 
 
-@pytest.mark.parametrize(
-    ("values", "complaint"),
-    [
-        pytest.param({"nodekind": "k3s"}, "nodekind", id="a name that does not exist"),
-        pytest.param({"nodeKind": "k8s"}, "/nodeKind", id="a kind of node that does not exist"),
-        pytest.param({"action": "remove"}, "/action", id="an action that does not exist"),
-        pytest.param({"policy": {"policy": "statik"}}, "/policy", id="a policy that does not exist"),
-        pytest.param({"policy": {"policy": "static", "reserved": "0"}}, "/policy", id="an option that does not exist"),
-        pytest.param({"runtimeEndpoint": "/run/crio/crio.sock"}, "/runtimeEndpoint", id="an endpoint without scheme"),
-        pytest.param({"http": {"address": "9820"}}, "/http", id="an address without a port"),
-        pytest.param({"http": {"address": ":1 --a"}}, "/http", id="an option in an address"),
-        pytest.param({"http": {"address": "0.0.0.0:99999"}}, "/http", id="a port that does not exist"),
-        pytest.param({"http": {"address": "::1:9820"}}, "/http", id="an IPv6 address without brackets"),
-        pytest.param({"image": {"repository": "UPPER/x y"}}, "/image", id="a repository with a blank"),
-        pytest.param({"image": {"repository": "example.com/Criproxy"}}, "/image", id="a repository in capitals"),
-        pytest.param({"image": {"repository": "example.com/criproxy:1"}}, "/image", id="a tag in the repository"),
-        pytest.param({"http": {"tokenSecret": {"name": "a"}}}, "/http", id="a token without a page"),
-        pytest.param({"agent": {"http": "9822"}}, "/agent/http", id="an agent without an address"),
-        pytest.param({"agent": {"admissionPolicy": True}}, "/agent/admissionPolicy", id="a switch that is a word"),
-        pytest.param({"daemon": {"logLevel": "loud"}}, "/daemon/logLevel", id="a level that does not exist"),
-        pytest.param({"daemon": {"traceCalls": ["a b"]}}, "/daemon/traceCalls", id="two calls in one"),
-        pytest.param({"firstInstallsAtOnce": -1}, "/firstInstallsAtOnce", id="fewer than no nodes"),
-        pytest.param({"nodePolicies": [{"name": "a", "policy": {"policy": "none"}}]}, "/nodePolicies", id="no nodes"),
-        pytest.param(
-            {"nodePolicies": [{**NODE_POLICY, "policy": {"policy": "statik"}}]},
-            "/nodePolicies/0/policy",
-            id="no policy",
-        ),
-        pytest.param(
-            {"nodePolicies": [{**NODE_POLICY, "rollout": {"atOnce": "0%"}}]}, "/nodePolicies/0/rollout", id="no node"
-        ),
-        pytest.param({"updateStrategy": "Recreate"}, "/updateStrategy", id="a strategy that does not exist"),
-        pytest.param({"checkTimeout": "2"}, "/checkTimeout", id="a time without a unit"),
-        pytest.param({"maxUnavailable": 0}, "/maxUnavailable", id="a rollout that never moves"),
-        pytest.param({"devicePlugin": {"options": ["--a; rm"]}}, "/devicePlugin", id="two options in one"),
-        pytest.param({"devicePlugin": {"env": {"A": 'x"\nB=y'}}}, "/devicePlugin", id="two variables in one"),
-        pytest.param({"devicePlugin": {"nvidiaConfig": {"sharing": {}}}}, "/devicePlugin", id="no version"),
-    ],
-)
+WRONG = {
+    "a name that does not exist": ({"nodekind": "k3s"}, "nodekind"),
+    "a kind of node that does not exist": ({"nodeKind": "k8s"}, "/nodeKind"),
+    "an action that does not exist": ({"action": "remove"}, "/action"),
+    "a policy that does not exist": ({"policy": {"policy": "statik"}}, "/policy"),
+    "an option that does not exist": ({"policy": {"policy": "static", "reserved": "0"}}, "/policy"),
+    "an endpoint without scheme": ({"runtimeEndpoint": "/run/crio/crio.sock"}, "/runtimeEndpoint"),
+    "an address without a port": ({"http": {"address": "9820"}}, "/http"),
+    "an option in an address": ({"http": {"address": ":1 --a"}}, "/http"),
+    "a port that does not exist": ({"http": {"address": "0.0.0.0:99999"}}, "/http"),
+    "an IPv6 address without brackets": ({"http": {"address": "::1:9820"}}, "/http"),
+    "a repository with a blank": ({"image": {"repository": "UPPER/x y"}}, "/image"),
+    "a repository in capitals": ({"image": {"repository": "example.com/Criproxy"}}, "/image"),
+    "a tag in the repository": ({"image": {"repository": "example.com/criproxy:1"}}, "/image"),
+    "a token without a page": ({"http": {"tokenSecret": {"name": "a"}}}, "/http"),
+    "an agent without an address": ({"agent": {"http": "9822"}}, "/agent/http"),
+    "a switch that is a word": ({"agent": {"admissionPolicy": True}}, "/agent/admissionPolicy"),
+    "a level that does not exist": ({"daemon": {"logLevel": "loud"}}, "/daemon/logLevel"),
+    "two calls in one": ({"daemon": {"traceCalls": ["a b"]}}, "/daemon/traceCalls"),
+    "fewer than no nodes": ({"firstInstallsAtOnce": -1}, "/firstInstallsAtOnce"),
+    "no nodes": ({"nodePolicies": [{"name": "a", "policy": {"policy": "none"}}]}, "/nodePolicies"),
+    "no policy": ({"nodePolicies": [{**NODE_POLICY, "policy": {"policy": "statik"}}]}, "/nodePolicies/0/policy"),
+    "no node": ({"nodePolicies": [{**NODE_POLICY, "rollout": {"atOnce": "0%"}}]}, "/nodePolicies/0/rollout"),
+    "a strategy that does not exist": ({"updateStrategy": "Recreate"}, "/updateStrategy"),
+    "a time without a unit": ({"checkTimeout": "2"}, "/checkTimeout"),
+    "a rollout that never moves": ({"maxUnavailable": 0}, "/maxUnavailable"),
+    "two options in one": ({"devicePlugin": {"options": ["--a; rm"]}}, "/devicePlugin"),
+    "two variables in one": ({"devicePlugin": {"env": {"A": 'x"\nB=y'}}}, "/devicePlugin"),
+    "no version": ({"devicePlugin": {"nvidiaConfig": {"sharing": {}}}}, "/devicePlugin"),
+}
+
+
+@pytest.mark.parametrize(("values", "complaint"), WRONG.values(), ids=WRONG)
 def test_wrong_values_are_refused(archive: Path, values: dict[str, Any], complaint: str) -> None:
     """Helm says what is wrong before anything reaches the cluster."""
     with pytest.raises(helm.HelmError, match=complaint):

@@ -57,15 +57,13 @@ def test_containers_are_placed(node: dict[str, Any]) -> None:
     assert node["nice"] == {"web": 5, "trader": 5}, "their class, which the service has set"
 
 
-@pytest.mark.parametrize(
-    ("change", "version", "pods"),
-    [
-        pytest.param("upgrade", NEXT, ("upgrade", "after-upgrade"), id="upgrade"),
-        pytest.param(
-            "downgrade", __version__, ("upgrade", "after-upgrade", "downgrade", "after-downgrade"), id="downgrade"
-        ),
-    ],
-)
+CHANGES = {
+    "upgrade": ("upgrade", NEXT, ("upgrade", "after-upgrade")),
+    "downgrade": ("downgrade", __version__, ("upgrade", "after-upgrade", "downgrade", "after-downgrade")),
+}
+
+
+@pytest.mark.parametrize(("change", "version", "pods"), CHANGES.values(), ids=CHANGES)
 def test_another_version_takes_over_under_load(
     node: dict[str, Any], change: str, version: str, pods: tuple[str, ...]
 ) -> None:

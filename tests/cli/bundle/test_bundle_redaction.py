@@ -250,24 +250,22 @@ def names_of(*titles: str) -> Names:
     return names
 
 
-@pytest.mark.parametrize(
-    ("text", "replaced"),
-    [
-        pytest.param("shop/web/main: gets 2", "namespace-1/pod-1/container-1: gets 2", id="title"),
-        pytest.param("shop/web gets 2", "namespace-1/pod-1 gets 2", id="title-of-a-pod"),
-        pytest.param("namespace shop may not", "namespace namespace-1 may not", id="word"),
-        pytest.param("web-config and my.web", "pod-1-config and my.pod-1", id="part-of-a-word"),
-        pytest.param("website and cobweb", "website and cobweb", id="part-of-a-piece"),
-        pytest.param("on worker-7 and worker-7.example.net", "on node and node", id="hostname"),
-        pytest.param("CPUs 0-3,8 of pod-1", "CPUs 0-3,8 of pod-1", id="numbers"),
-        pytest.param("/sys/fs/cgroup/x", "/sys/fs/cgroup/x", id="path"),
-        pytest.param("kubelet --node-labels=team=blue --v=2", "kubelet --node-labels=<hidden> --v=2", id="node-flag"),
-        pytest.param("criproxy_policy_failures_total 0", "criproxy_policy_failures_total 0", id="metric"),
-        pytest.param(
-            "web_shop(uid) /kubepods.slice/pod_web", "pod-1_namespace-1(uid) /kubepods.slice/pod_pod-1", id="kubelet"
-        ),
-    ],
-)
+REPLACED = {
+    "title": ("shop/web/main: gets 2", "namespace-1/pod-1/container-1: gets 2"),
+    "title-of-a-pod": ("shop/web gets 2", "namespace-1/pod-1 gets 2"),
+    "word": ("namespace shop may not", "namespace namespace-1 may not"),
+    "part-of-a-word": ("web-config and my.web", "pod-1-config and my.pod-1"),
+    "part-of-a-piece": ("website and cobweb", "website and cobweb"),
+    "hostname": ("on worker-7 and worker-7.example.net", "on node and node"),
+    "numbers": ("CPUs 0-3,8 of pod-1", "CPUs 0-3,8 of pod-1"),
+    "path": ("/sys/fs/cgroup/x", "/sys/fs/cgroup/x"),
+    "node-flag": ("kubelet --node-labels=team=blue --v=2", "kubelet --node-labels=<hidden> --v=2"),
+    "metric": ("criproxy_policy_failures_total 0", "criproxy_policy_failures_total 0"),
+    "kubelet": ("web_shop(uid) /kubepods.slice/pod_web", "pod-1_namespace-1(uid) /kubepods.slice/pod_pod-1"),
+}
+
+
+@pytest.mark.parametrize(("text", "replaced"), REPLACED.values(), ids=REPLACED)
 def test_names_are_replaced(text: str, replaced: str) -> None:
     """A name has the same pseudonym everywhere, and what is no name stays."""
     assert names_of("shop/web/main").replaced(text) == replaced

@@ -154,30 +154,28 @@ def cgroup(name: str, cpus: str) -> dict[str, str]:
     return {f"/sys/fs/cgroup/{name}/cpuset.cpus.effective": f"{cpus}\n"}
 
 
-@pytest.mark.parametrize(
-    ("files", "policy", "noted"),
-    [
-        pytest.param(
-            cgroup("half/kubepods", "0-7"),
-            POLICY,
+BELOW = {
+    "cgroupfs": (
+        cgroup("half/kubepods", "0-7"),
+        POLICY,
+        (
             "the kubelet's cgroupRoot is /half, and pods may use only CPUs 0-7 there, but this policy gives them CPUs "
-            "0-15: set availableResources to {cpu: /half/kubepods}",
-            id="cgroupfs",
+            "0-15: set availableResources to {cpu: /half/kubepods}"
         ),
-        pytest.param(
-            cgroup("half.slice/half-kubepods.slice", "0-7"),
-            POLICY,
-            "set availableResources to {cpu: /half.slice/half-kubepods.slice}",
-            id="systemd",
-        ),
-        pytest.param(cgroup("half", "0-7"), POLICY, "set availableResources to {cpu: /half}", id="no pods yet"),
-        pytest.param(cgroup("half/kubepods", "0-15"), POLICY, "", id="all CPUs"),
-        pytest.param(
-            cgroup("half/kubepods", "0-7"), f"{POLICY}availableResources: {{cpu: /half/kubepods}}\n", "", id="named"
-        ),
-        pytest.param({}, POLICY, "", id="nobody knows"),
-    ],
-)
+    ),
+    "systemd": (
+        cgroup("half.slice/half-kubepods.slice", "0-7"),
+        POLICY,
+        "set availableResources to {cpu: /half.slice/half-kubepods.slice}",
+    ),
+    "no pods yet": (cgroup("half", "0-7"), POLICY, "set availableResources to {cpu: /half}"),
+    "all CPUs": (cgroup("half/kubepods", "0-15"), POLICY, ""),
+    "named": (cgroup("half/kubepods", "0-7"), f"{POLICY}availableResources: {{cpu: /half/kubepods}}\n", ""),
+    "nobody knows": ({}, POLICY, ""),
+}
+
+
+@pytest.mark.parametrize(("files", "policy", "noted"), BELOW.values(), ids=BELOW)
 def test_pods_below_another_cgroup(notes: Check, files: dict[str, str], policy: str, noted: str) -> None:
     """Its CPUs limit what a policy can give."""
     found = notes({**CGROUPS, CONFIG: ROOT, **files}, policy)

@@ -139,23 +139,21 @@ def test_nvidias_cards_are_compared_as_far_as_files_tell(host: Path) -> None:
     assert (status, "the device plugin offers" in output) == (0, False)
 
 
-@pytest.mark.parametrize(
-    ("divided", "file", "sentence"),
-    [
-        pytest.param(
-            [1],
-            "flags: {migStrategy: single}\n",
-            "all devices on the node must be configured with the same migEnabled value",
-            id="one-gpu-divided-and-one-not",
-        ),
-        pytest.param(
-            [0, 1],
-            "flags: {migStrategy: single, mpsRoot: /m}\n" + MPS,
-            "sharing using MPS is not supported for MIG devices",
-            id="mps",
-        ),
-    ],
-)
+REFUSED_WITH_MIG = {
+    "one-gpu-divided-and-one-not": (
+        [1],
+        "flags: {migStrategy: single}\n",
+        "all devices on the node must be configured with the same migEnabled value",
+    ),
+    "mps": (
+        [0, 1],
+        "flags: {migStrategy: single, mpsRoot: /m}\n" + MPS,
+        "sharing using MPS is not supported for MIG devices",
+    ),
+}
+
+
+@pytest.mark.parametrize(("divided", "file", "sentence"), REFUSED_WITH_MIG.values(), ids=REFUSED_WITH_MIG)
 def test_files_that_the_plugin_refuses_on_a_machine_with_mig(
     host: Path, divided: list[int], file: str, sentence: str
 ) -> None:
@@ -235,22 +233,17 @@ NOTE = "note: only the driver knows the memory of NVIDIA's GPUs: the device plug
 ONLY = "select: {indexes: [0]}"
 
 
-@pytest.mark.parametrize(
-    ("profiles", "said"),
-    [
-        pytest.param("{name: g, class: nvidia, memory: 8Gi, cores: 25}", NOTE, id="auto"),
-        pytest.param(
-            "{name: g, class: nvidia, memory: 1Gi, count: 2}",
-            "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1",
-            id="a-number",
-        ),
-        pytest.param(
-            "{name: g, class: nvidia, cores: 50}",
-            "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1",
-            id="cores-alone",
-        ),
-    ],
-)
+JUDGED = {
+    "auto": ("{name: g, class: nvidia, memory: 8Gi, cores: 25}", NOTE),
+    "a-number": (
+        "{name: g, class: nvidia, memory: 1Gi, count: 2}",
+        "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1",
+    ),
+    "cores-alone": ("{name: g, class: nvidia, cores: 50}", "criproxy.io/g: GPU-0/g/0, GPU-0/g/1, GPU-1/g/0, GPU-1/g/1"),
+}
+
+
+@pytest.mark.parametrize(("profiles", "said"), JUDGED.values(), ids=JUDGED)
 def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: str) -> None:
     """How much memory NVIDIA's GPUs have, only NVML knows: what depends on it is a note."""
     gpus(host, 2)
@@ -261,21 +254,19 @@ def test_vgpus_are_judged_as_far_as_files_tell(host: Path, profiles: str, said: 
     assert (NOTE in output) == ("memory" in profiles)
 
 
-@pytest.mark.parametrize(
-    ("profiles", "sentence"),
-    [
-        pytest.param(
-            f"{{name: a, class: nvidia, memory: 1Gi, {ONLY}}}, {{name: b, class: nvidia, memory: 2Gi, {ONLY}}}",
-            "card GPU-0: the profiles a and b have count: auto; give all but one a number",
-            id="two-autos",
-        ),
-        pytest.param(
-            "{name: a, class: nvidia, cores: 90, count: 1}, {name: b, class: nvidia, memory: 1Gi, cores: 25}",
-            "card GPU-0: no b fits on it; unknown memory and 10 % of its cores are left",
-            id="no-cores-left",
-        ),
-    ],
-)
+CONTRADICTIONS = {
+    "two-autos": (
+        f"{{name: a, class: nvidia, memory: 1Gi, {ONLY}}}, {{name: b, class: nvidia, memory: 2Gi, {ONLY}}}",
+        "card GPU-0: the profiles a and b have count: auto; give all but one a number",
+    ),
+    "no-cores-left": (
+        "{name: a, class: nvidia, cores: 90, count: 1}, {name: b, class: nvidia, memory: 1Gi, cores: 25}",
+        "card GPU-0: no b fits on it; unknown memory and 10 % of its cores are left",
+    ),
+}
+
+
+@pytest.mark.parametrize(("profiles", "sentence"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_profiles_that_contradict_any_gpu_are_mistakes(host: Path, profiles: str, sentence: str) -> None:
     """However much memory the GPUs have: the device plugin would not take such a file into force."""
     gpus(host, 2)

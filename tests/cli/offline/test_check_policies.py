@@ -106,19 +106,14 @@ def test_cpu_classes_in_the_forms_of_nri_plugins(tmp_path: Path, policy: str, cl
     assert "note:" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "found"),
-    [
-        pytest.param(
-            "gpu-node",
-            ["nvidia0", "nvidia1", "nvidiactl"],
-            "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes",
-            id="gpu",
-        ),
-        pytest.param("gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="both"),
-        pytest.param("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1", id="npu"),
-    ],
-)
+ACCELERATORS = {
+    "gpu": ("gpu-node", ["nvidia0", "nvidia1", "nvidiactl"], "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes"),
+    "both": ("gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0"),
+    "npu": ("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1"),
+}
+
+
+@pytest.mark.parametrize(("name", "nodes", "found"), ACCELERATORS.values(), ids=ACCELERATORS)
 def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes: list[str], found: str) -> None:
     """They are fine as they come, and find the cards of such a node and no others."""
     write_sysfs(tmp_path, shaped("2s/4n/8c/2t"))

@@ -233,31 +233,27 @@ def test_policy_files_by_their_names(tmp_path: Path) -> None:
     assert default["spec"] == {"nodeSelector": {}, "priority": 0, "policy": static}
 
 
-@pytest.mark.parametrize(
-    ("objects", "name", "complaint"),
-    [
-        pytest.param([{"policy": "static"}], "mine.yaml", "--node-selector LABEL=VALUE", id="for no nodes"),
-        pytest.param([{"a": 1}], "default.yaml", "neither an object nor", id="something else"),
-        pytest.param(
-            [config_map("c.default", "Active: statik")], "a.yaml", "'statik' is no policy of CRI-RM", id="no policy"
-        ),
-        pytest.param([config_map("c.default", "Active: static\n\tx")], "a.yaml", "data.policy:2:1: a tab", id="YAML"),
-        pytest.param(
-            [custom_resource("BalloonsPolicy", "default", {"balloonTypes": [{"name": "a", "maxCPUs": "many"}]})],
-            "a.yaml",
-            "BalloonsPolicy default: balloonTypes[0].maxCPUs: must be a whole number, not 'many'",
-            id="a wrong value",
-        ),
-        pytest.param(
-            [custom_resource("BalloonsPolicy", "default", {}), custom_resource("TopologyAwarePolicy", "default", {})],
-            "a.yaml",
-            "would both be the NodePolicy default",
-            id="two of one name",
-        ),
-        pytest.param([{"kind": "Pod", "metadata": {"name": "a"}}], "a.yaml", "there is no configuration", id="none"),
-        pytest.param([], "a.yaml", "there is no configuration", id="an empty file"),
-    ],
-)
+NOT_CONVERTED = {
+    "for no nodes": ([{"policy": "static"}], "mine.yaml", "--node-selector LABEL=VALUE"),
+    "something else": ([{"a": 1}], "default.yaml", "neither an object nor"),
+    "no policy": ([config_map("c.default", "Active: statik")], "a.yaml", "'statik' is no policy of CRI-RM"),
+    "YAML": ([config_map("c.default", "Active: static\n\tx")], "a.yaml", "data.policy:2:1: a tab"),
+    "a wrong value": (
+        [custom_resource("BalloonsPolicy", "default", {"balloonTypes": [{"name": "a", "maxCPUs": "many"}]})],
+        "a.yaml",
+        "BalloonsPolicy default: balloonTypes[0].maxCPUs: must be a whole number, not 'many'",
+    ),
+    "two of one name": (
+        [custom_resource("BalloonsPolicy", "default", {}), custom_resource("TopologyAwarePolicy", "default", {})],
+        "a.yaml",
+        "would both be the NodePolicy default",
+    ),
+    "none": ([{"kind": "Pod", "metadata": {"name": "a"}}], "a.yaml", "there is no configuration"),
+    "an empty file": ([], "a.yaml", "there is no configuration"),
+}
+
+
+@pytest.mark.parametrize(("objects", "name", "complaint"), NOT_CONVERTED.values(), ids=NOT_CONVERTED)
 def test_what_cannot_be_converted(tmp_path: Path, objects: list[dict[str, Any]], name: str, complaint: str) -> None:
     """One sentence says what and where; nothing is printed that somebody could apply."""
     result = convert(tmp_path, *objects, name=name)

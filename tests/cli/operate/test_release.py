@@ -123,35 +123,34 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert (await ask(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
 
 
-@pytest.mark.parametrize(
-    ("loaded", "trial", "until"),
-    [
-        pytest.param(
-            Loaded(), None, "There is no policy file, so no container is placed until there is one.", id="no-file"
-        ),
-        pytest.param(
-            Loaded("/p.yaml", "0"),
-            None,
-            "The policy file has 'policy: none', so no container is placed until it names another policy.",
-            id="policy-file",
-        ),
-        pytest.param(
-            Loaded("/new.yaml", "1"),
-            Trial("/p.yaml", "0", until_s=1_800_000_000.0),
+UNTIL = {
+    "no-file": (Loaded(), None, "There is no policy file, so no container is placed until there is one."),
+    "policy-file": (
+        Loaded("/p.yaml", "0"),
+        None,
+        "The policy file has 'policy: none', so no container is placed until it names another policy.",
+    ),
+    "try": (
+        Loaded("/new.yaml", "1"),
+        Trial("/p.yaml", "0", until_s=1_800_000_000.0),
+        (
             "/new.yaml, which is being tried until 2027-01-15T08:00:00Z, has 'policy: none', "
             "so no container is placed.\nAfter the try, the release continues until 'criproxy release --undo'. "
-            "Run 'criproxy reload' to end the try now.",
-            id="try",
+            "Run 'criproxy reload' to end the try now."
         ),
-        pytest.param(
-            Loaded("/new.yaml", "1"),
-            Trial("/p.yaml", "0"),
+    ),
+    "kept": (
+        Loaded("/new.yaml", "1"),
+        Trial("/p.yaml", "0"),
+        (
             "/new.yaml, which was kept, has 'policy: none', so no container is placed. "
-            "Run 'criproxy reload' to go back to the policy file.",
-            id="kept",
+            "Run 'criproxy reload' to go back to the policy file."
         ),
-    ],
-)
+    ),
+}
+
+
+@pytest.mark.parametrize(("loaded", "trial", "until"), UNTIL.values(), ids=UNTIL)
 def test_with_the_policy_none_nothing_is_to_be_undone(loaded: Loaded, trial: Trial | None, until: str) -> None:
     """Containers are placed again only by another policy; the sentence says where it is to come from."""
     assert _of_none(InForce(FAST, loaded=loaded, trial=trial).said()) == until

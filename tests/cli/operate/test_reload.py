@@ -292,20 +292,15 @@ def test_history_as_json(tmp_path: Path) -> None:
     assert alone == {**listed, "text": STATIC}
 
 
-@pytest.mark.parametrize(
-    ("moved", "no_place", "said"),
-    [
-        pytest.param(0, 0, "", id="nothing"),
-        pytest.param(1, 0, "; 1 container moves", id="one-moves"),
-        pytest.param(2, 0, "; 2 containers move", id="two-move"),
-        pytest.param(
-            2,
-            1,
-            "; 2 containers move; 1 container has no place and shares CPUs, see 'criproxy status --check'",
-            id="no-place",
-        ),
-    ],
-)
+EFFECTS = {
+    "nothing": (0, 0, ""),
+    "one-moves": (1, 0, "; 1 container moves"),
+    "two-move": (2, 0, "; 2 containers move"),
+    "no-place": (2, 1, "; 2 containers move; 1 container has no place and shares CPUs, see 'criproxy status --check'"),
+}
+
+
+@pytest.mark.parametrize(("moved", "no_place", "said"), EFFECTS.values(), ids=EFFECTS)
 def test_what_a_try_does_is_said(moved: int, no_place: int, said: str) -> None:
     """Also that containers lose their exclusive CPUs."""
     known = {"file": "/n.yaml", "hash": "a0", "policy": "static", "until": "2026-11-24T14:00:03.000Z", "kept": False}

@@ -223,60 +223,50 @@ def cards(resource: str, free: int | None) -> dict[str, Any]:
     return {**found, "refused": "", "free_by_numa_node": [], "numa_nodes_with_room": []}
 
 
-@pytest.mark.parametrize(
-    ("values", "found", "expected"),
-    [
-        pytest.param(
-            PLACED,
-            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
-            [
-                "It does not fit: too few cards are free",
-                "1 b.com/gpu does not fit: 0 free",
-                "1 a.com/gpu fits: 2 free",
-                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
-            ],
-            id="no-card",
-        ),
-        pytest.param(
-            PLACED,
-            [cards("a.com/gpu", None)],
-            [
-                "It is unknown whether it fits",
-                "It is unknown whether 1 a.com/gpu fits: no report",
-                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
-            ],
-            id="unknown",
-        ),
-        pytest.param(
-            PLACED,
-            [{**cards("criproxy.io/half", 2), "fits": False, "refused": "one is enough"}],
-            [
-                "It does not fit: one is enough",
-                "1 criproxy.io/half does not fit: one is enough",
-                "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
-            ],
-            id="never-so-many",
-        ),
-        pytest.param(
-            PLACED,
-            [cards("a.com/gpu", 2)],
-            ["It fits: CPUs 1-2 on NUMA node 0, exclusive", "1 a.com/gpu fits: 2 free"],
-            id="both",
-        ),
-        pytest.param(
-            REFUSED,
-            [cards("a.com/gpu", 0)],
-            ["It does not fit: no room", "1 a.com/gpu does not fit: 0 free"],
-            id="neither",
-        ),
-        pytest.param(
-            None,
-            [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
-            ["1 b.com/gpu does not fit: 0 free", "1 a.com/gpu fits: 2 free"],
-            id="cards-alone",
-        ),
-    ],
-)
+ANSWERS = {
+    "no-card": (
+        PLACED,
+        [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+        [
+            "It does not fit: too few cards are free",
+            "1 b.com/gpu does not fit: 0 free",
+            "1 a.com/gpu fits: 2 free",
+            "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+        ],
+    ),
+    "unknown": (
+        PLACED,
+        [cards("a.com/gpu", None)],
+        [
+            "It is unknown whether it fits",
+            "It is unknown whether 1 a.com/gpu fits: no report",
+            "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+        ],
+    ),
+    "never-so-many": (
+        PLACED,
+        [{**cards("criproxy.io/half", 2), "fits": False, "refused": "one is enough"}],
+        [
+            "It does not fit: one is enough",
+            "1 criproxy.io/half does not fit: one is enough",
+            "Without the cards, it would fit: CPUs 1-2 on NUMA node 0, exclusive",
+        ],
+    ),
+    "both": (
+        PLACED,
+        [cards("a.com/gpu", 2)],
+        ["It fits: CPUs 1-2 on NUMA node 0, exclusive", "1 a.com/gpu fits: 2 free"],
+    ),
+    "neither": (REFUSED, [cards("a.com/gpu", 0)], ["It does not fit: no room", "1 a.com/gpu does not fit: 0 free"]),
+    "cards-alone": (
+        None,
+        [cards("a.com/gpu", 2), cards("b.com/gpu", 0)],
+        ["1 b.com/gpu does not fit: 0 free", "1 a.com/gpu fits: 2 free"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("values", "found", "expected"), ANSWERS.values(), ids=ANSWERS)
 def test_the_whole_answer_comes_first(
     values: dict[str, Any] | None, found: list[dict[str, Any]], expected: list[str]
 ) -> None:

@@ -62,17 +62,13 @@ def test_text(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        pytest.param(("-n", "nope"), "Note: no pod with a vGPU matches --namespace nope", id="namespace"),
-        pytest.param(
-            ("-n", "shop", "--pods", "api-*"),
-            "Note: no pod with a vGPU matches --namespace shop --pods api-*",
-            id="pattern",
-        ),
-    ],
-)
+NOBODY = {
+    "namespace": (("-n", "nope"), "Note: no pod with a vGPU matches --namespace nope"),
+    "pattern": (("-n", "shop", "--pods", "api-*"), "Note: no pod with a vGPU matches --namespace shop --pods api-*"),
+}
+
+
+@pytest.mark.parametrize(("options", "said"), NOBODY.values(), ids=NOBODY)
 def test_nobody_matches(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     """A name may be mistyped."""
     result = run("--metrics", recorded(tmp_path), *options)
@@ -91,30 +87,28 @@ def test_no_replicas(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "desired", "note"),
-    [
-        pytest.param(["--current", "2", "-t", "cpu=35"], 4, "", id="double"),
-        pytest.param(
-            ["--current", "2", "-t", "cpu=35", "--max", "3"],
-            3,
-            "the metrics call for 4; at least 1 and at most 3 are allowed",
-            id="limit",
-        ),
-        pytest.param(["--current", "4", "-t", "memory=100%"], 2, "", id="percent-sign"),
-        pytest.param(["--current", "4", "-t", "cpu=75", "--tolerance-down", "5"], 4, "", id="rounded-up"),
-        pytest.param(["-n", "shop", "--pods", "web-*", "-t", "vgpu-memory=80"], 1, "", id="pattern"),
-        pytest.param(["-n", "shop", "--pods", "api-*"], 0, "with 0 replicas the autoscaler does nothing", id="nobody"),
-        pytest.param(
-            ["--current", "4", "-t", "memory=100", "-t", "vgpu-cores=50"],
-            4,
-            "no scale-down while unknown: vgpu-cores",
-            id="not-known",
-        ),
-        pytest.param(["--current", "4", "-t", "vgpu-cores=50"], 4, "no metric has a value", id="nothing-known"),
-        pytest.param(["--current", "3"], 3, "", id="defaults"),
-    ],
-)
+RECORDED = {
+    "double": (["--current", "2", "-t", "cpu=35"], 4, ""),
+    "limit": (
+        ["--current", "2", "-t", "cpu=35", "--max", "3"],
+        3,
+        "the metrics call for 4; at least 1 and at most 3 are allowed",
+    ),
+    "percent-sign": (["--current", "4", "-t", "memory=100%"], 2, ""),
+    "rounded-up": (["--current", "4", "-t", "cpu=75", "--tolerance-down", "5"], 4, ""),
+    "pattern": (["-n", "shop", "--pods", "web-*", "-t", "vgpu-memory=80"], 1, ""),
+    "nobody": (["-n", "shop", "--pods", "api-*"], 0, "with 0 replicas the autoscaler does nothing"),
+    "not-known": (
+        ["--current", "4", "-t", "memory=100", "-t", "vgpu-cores=50"],
+        4,
+        "no scale-down while unknown: vgpu-cores",
+    ),
+    "nothing-known": (["--current", "4", "-t", "vgpu-cores=50"], 4, "no metric has a value"),
+    "defaults": (["--current", "3"], 3, ""),
+}
+
+
+@pytest.mark.parametrize(("options", "desired", "note"), RECORDED.values(), ids=RECORDED)
 def test_recorded_metrics(tmp_path: Path, options: list[str], desired: int, note: str) -> None:
     """The number of replicas by the metrics of a node: CPU 70 %, memory 50 %, one vGPU 80 %, the other not known."""
     found = values("--metrics", recorded(tmp_path), *options)

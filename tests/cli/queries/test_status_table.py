@@ -39,25 +39,23 @@ def test_all_is_well() -> None:
     assert not any(line.style for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("age_s", "up_s", "said", "style"),
-    [
-        pytest.param(29.9, 3600.0, "connected to criproxy, last call 29 s ago (polls 29 s ago)", "", id="slow"),
-        pytest.param(
-            *(303.0, 3600.0),
-            "no call for 5 min 3 s: it is not running, or is not connected to criproxy (polls 5 min 3 s ago)",
-            *(TROUBLE,),
-            id="silent",
-        ),
-        pytest.param(None, 10.0, "no call since criproxy started 10 s ago", "", id="just-started"),
-        pytest.param(
-            *(None, 125.0),
-            "no call since criproxy started 2 min 5 s ago: it is not connected to criproxy",
-            *(TROUBLE,),
-            id="never",
-        ),
-    ],
-)
+CALLS = {
+    "slow": (29.9, 3600.0, "connected to criproxy, last call 29 s ago (polls 29 s ago)", ""),
+    "silent": (
+        *(303.0, 3600.0),
+        "no call for 5 min 3 s: it is not running, or is not connected to criproxy (polls 5 min 3 s ago)",
+        *(TROUBLE,),
+    ),
+    "just-started": (None, 10.0, "no call since criproxy started 10 s ago", ""),
+    "never": (
+        *(None, 125.0),
+        "no call since criproxy started 2 min 5 s ago: it is not connected to criproxy",
+        *(TROUBLE,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("age_s", "up_s", "said", "style"), CALLS.values(), ids=CALLS)
 def test_whether_the_kubelet_goes_through(age_s: float | None, up_s: float, said: str, style: str) -> None:
     """A kubelet calls every few seconds: after half a minute without a call it goes elsewhere."""
     line = next(front_of(answer(age_s, up_s)))

@@ -115,41 +115,34 @@ def watched(state: str, *classes: dict[str, Any]) -> dict[str, Any]:
     return {"state": state, "reported": "2026-11-20T09:00:00.000Z", "stale_after_s": 8.0, "classes": [*classes]}
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        pytest.param(
-            answer(watcher={"state": "none", "reported": None, "stale_after_s": None, "classes": []}, cards=[]),
-            "card usage is unknown: no watcher has reported since the daemon started.",
-            id="no-watcher",
-        ),
-        pytest.param(
-            answer(
-                watcher=watched("silent"), cards=[], containers=[container("web", memory_mib=None, cores_percent=None)]
-            ),
-            "the watcher has not reported since 2026-11-20T09:00:00Z; is criproxy device-plugin running?",
-            id="stale",
-        ),
-        pytest.param(
-            answer(watcher=watched("silent", OF_FILE), cards=[], containers=[]),
-            "is criproxy device-plugin running?  no container has a card gpu-8g: 4 vGPUs",
-            id="no-reason-of-a-report-that-is-stale",
-        ),
-        pytest.param(
-            answer(watcher=watched("reporting", OF_FILE)),
-            "the usage of x is unknown: it is empty the usage of c is unknown: lost",
-            id="problems",
-        ),
-        pytest.param(answer(guarded=False, containers=[]), "the policy file has no devices section", id="unguarded"),
-        pytest.param(answer(containers=[]), "no container has a card", id="nobody"),
-        pytest.param(
-            answer(unknown_containers=[{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 5}] * 7),
-            "… and 2 more",
-            id="of-another-runtime",
-        ),
-        pytest.param({"error": "no daemon"}, "no daemon; trying again", id="no-answer"),
-    ],
-)
+NOT_KNOWN = {
+    "no-watcher": (
+        answer(watcher={"state": "none", "reported": None, "stale_after_s": None, "classes": []}, cards=[]),
+        "card usage is unknown: no watcher has reported since the daemon started.",
+    ),
+    "stale": (
+        answer(watcher=watched("silent"), cards=[], containers=[container("web", memory_mib=None, cores_percent=None)]),
+        "the watcher has not reported since 2026-11-20T09:00:00Z; is criproxy device-plugin running?",
+    ),
+    "no-reason-of-a-report-that-is-stale": (
+        answer(watcher=watched("silent", OF_FILE), cards=[], containers=[]),
+        "is criproxy device-plugin running?  no container has a card gpu-8g: 4 vGPUs",
+    ),
+    "problems": (
+        answer(watcher=watched("reporting", OF_FILE)),
+        "the usage of x is unknown: it is empty the usage of c is unknown: lost",
+    ),
+    "unguarded": (answer(guarded=False, containers=[]), "the policy file has no devices section"),
+    "nobody": (answer(containers=[]), "no container has a card"),
+    "of-another-runtime": (
+        answer(unknown_containers=[{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 5}] * 7),
+        "… and 2 more",
+    ),
+    "no-answer": ({"error": "no daemon"}, "no daemon; trying again"),
+}
+
+
+@pytest.mark.parametrize(("values", "said"), NOT_KNOWN.values(), ids=NOT_KNOWN)
 def test_what_is_not_known(values: dict[str, Any], said: str) -> None:
     """A sentence says what is not known, and why."""
     shown = lines(values)

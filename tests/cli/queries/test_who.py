@@ -116,18 +116,16 @@ def lines(*containers: dict[str, Any], **row: Any) -> list[str]:  # noqa: ANN401
     return printed(render({"notices": [], "rows": [here]}), 100)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        pytest.param({"applied": False, "applied_cpus": "4"}, "shared, but it is still on CPU 4", id="comes"),
-        pytest.param(
-            {"applied": False, "applied_cpus": ""}, "shared, but criproxy does not know where it is", id="unknown"
-        ),
-        pytest.param({"desired": False, "desired_cpus": "4-5"}, "still here, but should be on CPUs 4-5", id="goes"),
-        pytest.param({"watched": True}, "not placed", id="watched"),
-        pytest.param({"exclusive": True}, "exclusive", id="exclusive"),
-    ],
-)
+HOW = {
+    "comes": ({"applied": False, "applied_cpus": "4"}, "shared, but it is still on CPU 4"),
+    "unknown": ({"applied": False, "applied_cpus": ""}, "shared, but criproxy does not know where it is"),
+    "goes": ({"desired": False, "desired_cpus": "4-5"}, "still here, but should be on CPUs 4-5"),
+    "watched": ({"watched": True}, "not placed"),
+    "exclusive": ({"exclusive": True}, "exclusive"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), HOW.values(), ids=HOW)
 def test_how_a_container_may_run_there(change: dict[str, Any], said: str) -> None:
     """Desired and applied are told where they differ."""
     assert lines(CONTAINER | change) == ["CPUs 0-1, NUMA node 0: shared", f"  shop/web/main  running  {said}"]

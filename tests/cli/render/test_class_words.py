@@ -25,30 +25,27 @@ THROTTLING: dict[str, Any] = {
 LIMIT = "CPU limit: lifted; throttled 1.5 s in 30 s in force, 0 s in 2.25 s lifted, since 2026-01-02T03:04:05Z"
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        pytest.param({}, [LIMIT], id="pod-without-limit"),
-        pytest.param({"bursts": 1, "burst_s": 0.25}, [LIMIT, "bursts: 1 period, 0.25 s"], id="bursts"),
-        pytest.param({"bursts": 0, "burst_s": 0.0}, [LIMIT], id="no-burst"),
-        pytest.param({"pod": None}, [LIMIT, "CPU limit of its pod: unknown"], id="pod-unknown"),
-        pytest.param(
-            {"pod": {"quota_us": 20000, "period_us": 100000, "throttled_s": 0.5}},
-            [LIMIT, "CPU limit of its pod: 20000 of 100000 µs, always in force; throttled: 0.5 s"],
-            id="pod-with-limit",
-        ),
-        pytest.param(
-            {"pod": {"quota_us": 20000, "period_us": 100000, "throttled_s": None}},
-            [LIMIT, "CPU limit of its pod: 20000 of 100000 µs, always in force; throttled: unknown"],
-            id="pod-uncounted",
-        ),
-        pytest.param(
-            {"lifted": False, "limited": {"seconds": 30.0, "throttled_s": None}},
-            [LIMIT.replace("lifted;", "in force;").replace("1.5 s in", "for an unknown time in")],
-            id="unknown",
-        ),
-    ],
-)
+THROTTLED = {
+    "pod-without-limit": ({}, [LIMIT]),
+    "bursts": ({"bursts": 1, "burst_s": 0.25}, [LIMIT, "bursts: 1 period, 0.25 s"]),
+    "no-burst": ({"bursts": 0, "burst_s": 0.0}, [LIMIT]),
+    "pod-unknown": ({"pod": None}, [LIMIT, "CPU limit of its pod: unknown"]),
+    "pod-with-limit": (
+        {"pod": {"quota_us": 20000, "period_us": 100000, "throttled_s": 0.5}},
+        [LIMIT, "CPU limit of its pod: 20000 of 100000 µs, always in force; throttled: 0.5 s"],
+    ),
+    "pod-uncounted": (
+        {"pod": {"quota_us": 20000, "period_us": 100000, "throttled_s": None}},
+        [LIMIT, "CPU limit of its pod: 20000 of 100000 µs, always in force; throttled: unknown"],
+    ),
+    "unknown": (
+        {"lifted": False, "limited": {"seconds": 30.0, "throttled_s": None}},
+        [LIMIT.replace("lifted;", "in force;").replace("1.5 s in", "for an unknown time in")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), THROTTLED.values(), ids=THROTTLED)
 def test_how_a_container_was_throttled(changes: dict[str, Any], expected: list[str]) -> None:
     """With its CPU limit, and without it; and what its pod adds to that."""
     lines = list(container_lines({**CONTROLS, "throttling": THROTTLING | changes}))

@@ -161,17 +161,29 @@ def test_the_resource_of_the_gpus() -> None:
         gpu_resource(devices())
 
 
-@pytest.mark.parametrize(
-    ("resource", "wanted", "said"),
-    [
-        pytest.param(GPU, 2, "2 nvidia.com/gpu fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); "
-                     "enough on NUMA node 1", id="fits"),
-        pytest.param(GPU, 1, "1 nvidia.com/gpu fits: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); "
-                     "enough on NUMA nodes 0,1", id="one"),
-        pytest.param(GPU, 9, "9 nvidia.com/gpu do not fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA "
-                     "node: 1)", id="does-not-fit"),
-    ],
-)  # fmt: skip
+TEXTS = {
+    "fits": (
+        GPU,
+        2,
+        "2 nvidia.com/gpu fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); enough on NUMA node 1",
+    ),
+    "one": (
+        GPU,
+        1,
+        (
+            "1 nvidia.com/gpu fits: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1); "
+            "enough on NUMA nodes 0,1"
+        ),
+    ),
+    "does-not-fit": (
+        GPU,
+        9,
+        "9 nvidia.com/gpu do not fit: 4 free (NUMA node 0: 1, NUMA node 1: 2, unknown NUMA node: 1)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("resource", "wanted", "said"), TEXTS.values(), ids=TEXTS)
 def test_as_text(resource: str, wanted: int, said: str) -> None:
     """One line for each resource."""
     assert render_cards(free_cards(WHOLE, resource, wanted)).plain == said
