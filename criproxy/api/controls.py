@@ -125,7 +125,8 @@ def notices(controller: Controller) -> Iterator[Notice]:
             text = "what classes have changed on this machine may not be put back yet"
         elif desired.is_nothing:
             text = "no class needs criproxy controls now, but what classes have set before may still be there"
-        yield Notice("controls", f"{text}: {client.problem}", wrong=not (is_over or desired.is_nothing))
+        text = f"{text}: {client.problem}"
+        yield Notice("controls", text, wrong=False) if is_over or desired.is_nothing else Notice("controls", text)
         return
     if compared := difference(__version__, client.version) if client.version else "":
         text = f"criproxy controls is version {client.version}, {compared} than the daemon ({__version__})"
