@@ -173,7 +173,8 @@ class Machine:
         problems += [f"{name} hangs" for name in hanging if not any(name in problem for problem in problems)]
         self._names = names
         if self.has_nvidia:
-            problems[:0] = _problems_of(nvml)
+            unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in nvml.report.unread.items()]
+            problems[:0] = [*unread, nvml.problem] if nvml.problem else unread
         has_cards = bool(inventory.gpus or inventory.stock(NVIDIA).cards)
         self.latest = replace(
             inventory,
@@ -253,11 +254,6 @@ class Machine:
     def _use_late_answer(self) -> None:
         self._is_nvml_late = True
         self._wake.set()
-
-
-def _problems_of(nvml: nvml_inventory.NvmlState) -> list[str]:
-    unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in nvml.report.unread.items()]
-    return [*unread, nvml.problem] if nvml.problem else unread
 
 
 def _remaining(stock: Stock, gone: Names) -> Stock:

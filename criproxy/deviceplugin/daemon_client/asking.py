@@ -134,20 +134,17 @@ class DaemonClient:
         try:
             yield
         except NoDaemon as error:
-            self._log_no_answer(command, str(error))
+            reason = str(error)
+            self._refusals.clear()  # the next answer may come from another daemon
+            if self._unanswered.get(command) != reason:
+                self._unanswered[command] = reason
+                self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
             raise
         except DaemonRefuses as error:
             self._unanswered.pop(command, None)
             self._log_refusal(command, str(error))
             raise
         self._unanswered.pop(command, None)
-
-    def _log_no_answer(self, command: str, reason: str) -> None:
-        """Log the *reason* why there is no answer, unless it was logged before."""
-        self._refusals.clear()  # the next answer may come from another daemon
-        if self._unanswered.get(command) != reason:
-            self._unanswered[command] = reason
-            self.log.warning("the quota watcher gets no answer from the daemon", command=command, reason=reason)
 
     def _log_refusal(self, command: str, reason: str) -> None:
         if (command, reason) not in self._refusals:

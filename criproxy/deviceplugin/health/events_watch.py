@@ -16,7 +16,6 @@ from criproxy.process.tasks import Backoff
 
 SILENCE_TIMEOUT_S = 30.0
 """The program prints something every 5 s."""
-TITLE = "the program that watches events of cards"
 INVALID_LINE = "an invalid line"
 
 
@@ -63,7 +62,7 @@ class EventsWatch:
         """Watch the GPUs that `use` names."""
         program = LineProgram(
             self.command,
-            TITLE,
+            "the program that watches events of cards",
             "NVML has not answered",
             self.silence_timeout_s,
             unreadable=INVALID_LINE,

@@ -113,19 +113,16 @@ class Grants:
 
     async def _request(self) -> None:
         try:
-            self._take(await self.daemon.ask("device-grants", {}))
+            answer = await self.daemon.ask("device-grants", {})
+            # One that repeats the last answer is another answer, but need not be parsed.
+            is_same = answer == self._answer
+            self.granted = replace(self.granted) if self.granted and is_same else parse_granted(answer)
+            self._answer = answer
             self._problems.clear()
         except CriproxyError:
             self._asked_for = frozenset()  # an unknown container stays unknown until there is an answer
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             self._problems.warning("the daemon's answer about containers is invalid", str(error))
-
-    def _take(self, answer: Any) -> None:  # noqa: ANN401 - JSON
-        """Use an answer of the daemon; one that repeats the last answer is another answer, but need not be parsed."""
-        if self.granted is not None and answer == self._answer:
-            self.granted = replace(self.granted)
-        else:
-            self.granted, self._answer = parse_granted(answer), answer
 
 
 def parse_granted(answer: Any) -> Granted:  # noqa: ANN401 - JSON
