@@ -67,7 +67,7 @@ def _offers_nothing_with_a_bad_file(patch: pytest.MonkeyPatch) -> None:
 
     def drops(self: reload.Reload, text: str, instead: str = reload.OLD, *, requested: bool = False) -> None:
         failed(self, text, instead, requested=requested)
-        self.publisher._plugins.publish({})
+        self.publisher.plugins.publish({})
 
     patch.setattr(reload.Reload, "failed", drops)
 

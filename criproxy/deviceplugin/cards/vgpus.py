@@ -56,8 +56,7 @@ def vgpus_of(
         parts, problems, remaining = {**parts, **found.offers}, [*problems, *found.problems], found.remaining
     if problems and pins is None:
         raise ResourceError("; ".join(problems))
-    for problem in problems:
-        warnings.append(problem)
+    warnings.extend(problems)
     return parts, remaining
 
 

@@ -1,4 +1,4 @@
-"""The client of the control socket, for threads; the daemon may be absent, slow or of another version."""
+"""The device plugin's clients of the control socket; the daemon may be absent, slow or of another version."""
 
 import asyncio
 import socket
@@ -104,7 +104,7 @@ class PendingReports(dict[Key, Report]):
 
 @dataclass(slots=True, repr=False)
 class DaemonClient:
-    """The daemon, as the watcher uses it.
+    """The daemon, as the watcher uses it; the answer to one command does not affect what is logged of the others.
 
     Args:
         socket: the daemon's control socket.

@@ -4,6 +4,7 @@ If several models or profiles share a key, the last in NVML's order is used; NVI
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -180,19 +181,13 @@ def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
             raise LabelError(f"unknown strategy: {strategy}")
 
 
-def _gpu_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
+def _gpu_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
     """Return the labels of GPUs; models without MIG take precedence over those with MIG."""
-    counts: dict[str, int] = {}
-    parents: dict[str, Gpu] = {}
-    whole: dict[str, Gpu] = {}
-    for gpu in gpus:
-        counts[gpu.name] = counts.get(gpu.name, 0) + 1
-        (parents if gpu.mig_enabled else whole)[gpu.name] = gpu
-    found: Labels = {}
-    for name, gpu in parents.items():
-        found |= gpu_labels(gpu, counts[name], NOT_APPLIED)
-    for name, gpu in whole.items():
-        found |= gpu_labels(gpu, counts[name], shares_of(GPU_RESOURCE, config.sharing))
+    counts, found = Counter(gpu.name for gpu in gpus), Labels()
+    for has_mig, shares in ((True, NOT_APPLIED), (False, shares_of(GPU_RESOURCE, config.sharing))):
+        last_of_model = {gpu.name: gpu for gpu in gpus if gpu.mig_enabled is has_mig}
+        for name, gpu in last_of_model.items():
+            found |= gpu_labels(gpu, counts[name], shares)
     return found
 
 

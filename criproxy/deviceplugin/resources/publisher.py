@@ -1,6 +1,7 @@
 """Offers the existing cards according to the files: again after each change of files, cards or their health."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.cards.card_offers import Pins
 from criproxy.deviceplugin.cards.inventory import Inventory
@@ -11,6 +12,7 @@ from criproxy.deviceplugin.resources.resource_builder import Served, Unhealthy, 
 from criproxy.process.logger import Log
 
 
+@dataclass(slots=True, repr=False)
 class Publisher:
     """What is offered at this moment.
 
@@ -22,26 +24,23 @@ class Publisher:
         log: Gets one line for each problem, and for each change of the number of cards.
     """
 
-    def __init__(
-        self, loaded: Loaded, plugins: PluginManager, unhealthy: Callable[[], Unhealthy], free_cpus: FreeCpus, log: Log
-    ) -> None:
-        self.loaded = loaded
-        self.inventory = Inventory()
-        self.served = Served()
-        self._plugins = plugins
-        self._unhealthy = unhealthy
-        self._free_cpus = free_cpus
-        self._log = log
-        self._pins = Pins()
-        self._logged: frozenset[str] = frozenset()
-        self._counts: dict[str, int] = {}
+    loaded: Loaded
+    plugins: PluginManager
+    unhealthy: Callable[[], Unhealthy]
+    free_cpus: FreeCpus
+    log: Log
+    inventory: Inventory = field(default_factory=Inventory)
+    served: Served = field(default_factory=Served)
+    _pins: Pins = field(default_factory=Pins)
+    _logged: frozenset[str] = frozenset()
+    _counts: Mapping[str, int] = field(default_factory=dict)
 
     def publish(self) -> None:
         """Offer what exists now."""
         self.served = build_resources(
-            self.loaded, self.inventory, self._unhealthy(), free_cpus=self._free_cpus, pins=self._pins
+            self.loaded, self.inventory, self.unhealthy(), free_cpus=self.free_cpus, pins=self._pins
         )
-        self._plugins.publish(self.served.resources)
+        self.plugins.publish(self.served.resources)
         self._log_changes()
 
     def use(self, loaded: Loaded, inventory: Inventory) -> None:
@@ -53,7 +52,7 @@ class Publisher:
         wrong = (*self.inventory.problems, *self.served.warnings)
         for text in wrong:
             if text not in self._logged:
-                self._log.warning("cards may be missing", reason=text)
+                self.log.warning("cards may be missing", reason=text)
         self._logged = frozenset(wrong)
         counts = dict.fromkeys((kind.name for kind in self.loaded.classes), 0)
         for resource in self.served.resources.values():
@@ -61,5 +60,5 @@ class Publisher:
         for name, count in counts.items():
             if self._counts.get(name) != count:
                 event = "cards are offered" if count else "there is no card of this class to offer"
-                self._log.info(event, **{"class": name, "cards": count})
+                self.log.info(event, **{"class": name, "cards": count})
         self._counts = counts
