@@ -144,9 +144,8 @@ class SocketFiles:
             try:
                 await asyncio.to_thread(listener.renew)
             except CriproxyError as error:
-                self._problems[name] = (
-                    f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
-                )
+                text = f"nobody can connect to criproxy on {listener.path}: the socket's file is gone, and {error}"
+                self._problems[name] = text
             else:
                 await serve(listener.sock)
                 self._problems.pop(name, None)
@@ -190,9 +189,9 @@ class KubeletCpus:
             self._found = found
         if self.nri:
             with suppress(Hangs):
-                self.endpoint_of_ours, self.rivals = await self._patience.wait(
-                    "the list of processes", partial(_beside_nri, self.host_root), PROBE_S
-                )
+                look = partial(_beside_nri, self.host_root)
+                beside = await self._patience.wait("the list of processes", look, PROBE_S)
+                self.endpoint_of_ours, self.rivals = beside
 
     def notes(self) -> Iterator[str]:
         """Yield sentences if the policy reserves other CPUs or that is unknown; none if it places no containers."""

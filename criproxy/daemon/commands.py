@@ -14,17 +14,11 @@ from criproxy.process.control_socket import Command
 _LIVE = "criproxy.api.live"
 DEVICE_PLUGIN = "criproxy.api.device_plugin"
 _OF_USAGE = ("usage", "device-usage")
+_OF_PLUGIN = ("free-cpus", "device-plugin", "device-inventory", "device-incident", "device-grants", "quota-incident")
 MODULES: Mapping[str, Sequence[str]] = {
     _LIVE: [name for name in QUERIES if name not in _OF_USAGE],
     "criproxy.api.usage": _OF_USAGE,
-    DEVICE_PLUGIN: (
-        "free-cpus",
-        "device-plugin",
-        "device-inventory",
-        "device-incident",
-        "device-grants",
-        "quota-incident",
-    ),
+    DEVICE_PLUGIN: _OF_PLUGIN,
     "criproxy.api.device_configuration": ("device-configuration",),
     "criproxy.api.recorder": ("record",),
     "criproxy.api.rehearsal": ("reload-dry-run",),

@@ -96,10 +96,8 @@ async def _released(store: Store, runtime_endpoint: str, host_root: Path, log: L
         # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
         before = LastConfiguration.parse(store.load(topology).configuration)
         settings = Settings(host_root=host_root, configuration=before.digest_of_release)
-        policy = NonePolicy(Options())
-        controller = Controller(
-            settings, topology, policy, store, RuntimeClient(runtime_endpoint, reads_specs=True), log
-        )
+        policy, runtime = NonePolicy(Options()), RuntimeClient(runtime_endpoint, reads_specs=True)
+        controller = Controller(settings, topology, policy, store, runtime, log)
         try:
             switch = controller.policy_switch
             answer = await (switch.undo_later() if undo else switch.release(reason_now()))

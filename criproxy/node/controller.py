@@ -20,10 +20,9 @@ from criproxy.node.configuration.agent_report import AgentReport
 from criproxy.node.configuration.policy_switch import PolicySwitch
 from criproxy.node.context import UPDATE_OTHERS, Context
 from criproxy.node.counters import Counters, NodeUse
-from criproxy.node.devices.card_usage import CardUsage
 from criproxy.node.devices.guard import DeviceGuard
 from criproxy.node.devices.incidents import Incidents
-from criproxy.node.devices.plugin import DevicePlugin
+from criproxy.node.devices.plugin import CardUsage, DevicePlugin
 from criproxy.node.in_flight import InFlight, unseen_starts
 from criproxy.node.locks import Locks
 from criproxy.node.reconcile.controls_client import MARK, ControlsClient

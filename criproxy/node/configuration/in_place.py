@@ -182,15 +182,14 @@ def _ended(write: "asyncio.Future[None]") -> None:
 
 def in_effect(tried: Tried) -> str:
     """Return a sentence about what is in effect while *tried* is in place of a policy file that cannot be used."""
+    source, until = tried.good.source, timestamp(tried.until_s)
     if tried.is_kept:
-        return f"{tried.good.source}, which was kept, is in effect"
-    until = (
-        f"{tried.good.source}, which is being tried, is in effect until {timestamp(tried.until_s)} unless it is kept"
-    )
+        return f"{source}, which was kept, is in effect"
+    now = f"{source}, which is being tried, is in effect until {until} unless it is kept"
     if tried.before_kept:
-        return f"{until}; then {tried.before.source}, which was kept, comes back"
+        return f"{now}; then {tried.before.source}, which was kept, comes back"
     back = f"the last good one, read from {tried.before.source}," if tried.before.text else "no policy file"
-    return f"{until}; then {back} is in effect again"
+    return f"{now}; then {back} is in effect again"
 
 
 def _shown(tried: Tried) -> Trial:

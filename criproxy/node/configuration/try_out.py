@@ -52,10 +52,8 @@ class TryOut:
         if tried is None:
             self.in_place.settle_soon()
         elif tried.is_kept:
-            with suppress(
-                CriproxyError
-            ):  # a try may have ended that began on top of it; else the next start repeats that
-                await self.in_place.put(tried)
+            with suppress(CriproxyError):  # the next start repeats it
+                await self.in_place.put(tried)  # a try may have ended that began on top of it
         else:
             self._news.set()
 
@@ -180,12 +178,8 @@ class TryOut:
             self.in_place.go_back(former)
             raise
         self._news.set()
-        self.context.log.warning(
-            "a configuration is tried; the former one comes back unless it is kept",
-            file=str(new.source),
-            hash=new.file_hash,
-            until=timestamp(tried.until_s),
-        )
+        keys = {"file": str(new.source), "hash": new.file_hash, "until": timestamp(tried.until_s)}
+        self.context.log.warning("a configuration is tried; the former one comes back unless it is kept", **keys)
         no_place = _without_place(node, decision.node) if new.settings.apply_all else 0
         return {**self.reload.answer(), "moved": len(decision.moving(node)), "no_place": no_place}
 

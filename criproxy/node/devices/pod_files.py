@@ -14,7 +14,7 @@ from criproxy.devices.holdings import Holdings
 from criproxy.devices.usage.rows import CardRow, PodFile, is_uid, pod_files, rows
 from criproxy.host.patience import Hangs, Patience
 from criproxy.node.context import Context
-from criproxy.node.devices.card_usage import CardUsage
+from criproxy.node.devices.plugin import CardUsage
 from criproxy.store.files import PODS, write_pods
 
 UPDATE_S = 10.0

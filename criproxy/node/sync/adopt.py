@@ -147,11 +147,8 @@ class Adoption:
         waiting = [one for one in self.context.state.node.containers.values() if not one.has_id]
         if not waiting:
             return
-        made = {
-            (item.pod_sandbox_id, item.metadata.name, item.metadata.attempt)
-            for item in containers
-            if read_stamp(item.annotations) is None
-        }
+        unstamped = [item for item in containers if read_stamp(item.annotations) is None]
+        made = {(item.pod_sandbox_id, item.metadata.name, item.metadata.attempt) for item in unstamped}
         for one in waiting:
             if one.identity in made and not self.context.in_flight.is_creating(one.key):
                 await self.context.state.apply(ContainerGone(one.key))

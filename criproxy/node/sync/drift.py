@@ -250,11 +250,8 @@ def _agrees(group: ContainerGroup, grant: Grant, applied: Applied, *, written: b
 
 def _is_news(attributes: Attributes, applied: Applied, has: Applied) -> bool:
     """Whether a container *has* a file of a class of which nothing is known, as after a restart."""
-    return any(
-        getattr(applied, each.name) is None and getattr(has, each.name) is not None
-        for each in attributes
-        if each.name in _FILES
-    )
+    names = [each.name for each in attributes if each.name in _FILES]
+    return any(getattr(applied, name) is None and getattr(has, name) is not None for name in names)
 
 
 def is_foreign(before: Node, key: str, has: Applied) -> bool:
