@@ -19,7 +19,7 @@ from criproxy.model.node import Node
 from criproxy.model.text.notices import Values, timestamp
 from criproxy.model.workload import ContainerState
 from criproxy.node.controller import Controller
-from criproxy.node.devices.card_usage import CardUsage
+from criproxy.node.devices.plugin import CardUsage
 from criproxy.process.control_socket import Command, Encoded
 
 

@@ -333,27 +333,20 @@ gone = told("device-plugin", running=False)
 UNREGISTERED = {"name": "nvidia.com/gpu", "device_class": "nvidia", "registered": False, "problem": "refused"}
 SICK = {"device_class": "nvidia", "id": "GPU-a", "healthy": False, "reason": "XID 79", "since_s": 1.7e9}
 
+SILENT = "CriproxyKubeletSilent CriproxyNotReady"
 TABLE = {
     "the kubelet has never called": Row(
-        nothing,
-        begin_calls,
-        "kubelet",
-        "the kubelet has never called criproxy since it started",
-        "CriproxyKubeletSilent CriproxyNotReady",
+        nothing, begin_calls, "kubelet", "the kubelet has never called criproxy since it started", SILENT
     ),
     "the kubelet has ended": Row(
-        Node.end_calls,
-        begin_calls,
-        "kubelet",
-        "the kubelet has not called criproxy since 20",
-        "CriproxyKubeletSilent CriproxyNotReady",
+        Node.end_calls, begin_calls, "kubelet", "the kubelet has not called criproxy since 20", SILENT
     ),
     "the kubelet cannot get through": Row(
         begin_nonsense,
         end_fight,
         "kubelet",
         "criproxy closes the kubelet's connections, the last one because the kubelet broke the protocol: ",
-        "CriproxyKubeletSilent CriproxyNotReady",
+        SILENT,
     ),
     "the runtime has ended": Row(
         stop_runtime,

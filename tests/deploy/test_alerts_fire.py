@@ -173,8 +173,7 @@ async def taken_back(directory: Path) -> AsyncIterator[str]:
     """Nobody kept a file that was tried."""
     async with tried(directory) as node:
         yield scrape(node.world)
-        node.time_is_over()
-        await node.is_back()
+        await node.ends()
         yield scrape(node.world)
 
 

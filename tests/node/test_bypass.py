@@ -11,6 +11,7 @@ from criproxy.node import bypass as module
 from criproxy.node.bypass import FAILURES, HANGS, WINDOW_S, Bypass, BypassMode
 from criproxy.wire.calls import Call, Refuse, Verdict
 from criproxy.wire.stats import Stats
+from tests.node.world import soon
 
 CALL = Call("/runtime.v1.RuntimeService/CreateContainer", 1, 1, "identity")
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "as before")
@@ -54,9 +55,7 @@ class World:
 
     async def until(self, mode: BypassMode) -> None:
         """Wait for a mode that the timer brings."""
-        async with asyncio.timeout(LIMIT_S):
-            while self.bypass.mode is not mode:  # noqa: ASYNC110 (the timer's doing)
-                await asyncio.sleep(0.002)
+        await soon(lambda: self.bypass.mode is mode)
 
 
 async def refuse(_call: Call, _message: bytes | None, _error: Exception) -> Verdict:
@@ -168,9 +167,7 @@ async def test_there_is_no_trial_while_the_disk_still_fails(world: World, monkey
     monkeypatch.setattr(module, "FIRST_TRY_S", 0.005)
     world.ailing = True
     await world.fail(StoreError("the disk is full"), FAILURES)
-    async with asyncio.timeout(LIMIT_S):
-        while world.asked < 3:  # noqa: ASYNC110 (the timer's doing)
-            await asyncio.sleep(0.002)
+    await soon(lambda: world.asked >= 3)
     assert world.modes == [BypassMode.AUTOMATIC]
 
     world.ailing = False

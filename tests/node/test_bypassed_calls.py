@@ -240,9 +240,8 @@ async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path)
         assert (world.cpus(owned), world.cpus(running), world.cpus(made)) == ("1-2", "0,3", "0,3")
 
 
-async def test_a_start_that_passed_unseen_holds_up_who_gets_its_cpus(tmp_path: Path) -> None:
+async def test_a_start_that_passed_unseen_holds_up_who_gets_its_cpus(tmp_path: Path, slow: Slow) -> None:
     """It may go on when the bypass ends: an update that meets it is lost, and its container comes up where it was."""
-    slow = Slow()
     options = RuntimeOptions(latency_s=slow, missing=frozenset({"GetContainerEvents"}))
     deaf = replace(FAST, unknown_pause_s=5.0, exit_list_s=3600.0, drift_period_s=3600.0)
     async with Placing(tmp_path, deaf, options) as world:

@@ -60,8 +60,7 @@ async def test_who_moves_for_a_create_moves_though_carrying_it_out_fails(
 ) -> None:
     """One exception after a decision costs no container its update, and `--check` names it."""
     async with World(tmp_path, RuntimeOptions(missing=NO_EVENTS), ALONE) as world:
-        shared = await world.run(sharer("shared"))
-        await world.rested()
+        shared = await world.at_rest(sharer("shared"))
         failed = plant_failure(monkeypatch, InFlight, "retain", 1, when=lambda _, node: bool(node.exclusive_cpus))
         await world.created(owner("owner"))
 
@@ -80,10 +79,9 @@ FAILING = [
 
 @pytest.mark.parametrize(("kind", "method", "event"), FAILING)
 async def test_a_start_whose_end_cannot_be_booked_frees_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, event: StartEvent | None
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, event: StartEvent | None
 ) -> None:
     """Whatever fails after the runtime's answer, or without one: the next call of that container does not wait."""
-    slow = Slow()
     options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
     async with World(tmp_path, options, ALONE) as world:
         _, key = await world.created(sharer("shared"))

@@ -99,8 +99,7 @@ async def test_a_create_in_a_sandbox_that_is_gone_leaves_nothing_behind(world: W
 
     await refusal(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
 
-    async with asyncio.timeout(60):
-        await world.until(lambda: set(world.controller.node.pods) == known)
+    await world.until(lambda: set(world.controller.node.pods) == known)
     assert world.owned() == frozenset()
 
 

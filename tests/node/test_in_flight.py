@@ -216,22 +216,23 @@ async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_it
 
 @pytest.mark.parametrize("lost", [False, True], ids=["restarted", "state-lost"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["exited", "unknown-after-its-restart"])
-async def test_such_a_container_keeps_its_place_over_restarts(tmp_path: Path, restarted: bool, lost: bool) -> None:
+async def test_such_a_container_keeps_its_place_over_restarts(
+    tmp_path: Path, world: World, restarted: bool, lost: bool
+) -> None:
     """Lists call it exited, and nobody remembers that its processes run."""
-    async with World(tmp_path) as world:
-        shared = await world.run(sharer("shared"))
-        late = await left_running(world, tmp_path, owner("late"), shared, restarted=restarted)
-        await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
-        await world.stop_criproxy()
-        if lost:
-            shutil.rmtree(tmp_path / "state")
+    shared = await world.run(sharer("shared"))
+    late = await left_running(world, tmp_path, owner("late"), shared, restarted=restarted)
+    await world.poll(lambda: any("whose processes are still running" in event for event in world.log.events()))
+    await world.stop_criproxy()
+    if lost:
+        shutil.rmtree(tmp_path / "state")
 
-        await world.start_criproxy()
-        third = await world.run(sharer("third"))
+    await world.start_criproxy()
+    third = await world.run(sharer("third"))
 
-        await world.poll(lambda: world.controller.node.containers[late].state is ContainerState.RUNNING)
-        assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
-        assert world.owned() == {1}
+    await world.poll(lambda: world.controller.node.containers[late].state is ContainerState.RUNNING)
+    assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
+    assert world.owned() == {1}
 
 
 async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Path) -> None:

@@ -84,9 +84,7 @@ async def test_a_crash_loop_beside_a_waiting_pod(world: World) -> None:
 async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None:
     """It is stored; what the runtime lists says that the pod is still there. Status tells for whom they are kept."""
     pod, sandbox = await crashed(world)
-    await world.restart()
-
-    await world.poll(lambda: world.controller.ready)
+    await world.restart_known()
     assert kept(world, pod) == "1-2"
     values = summary(situation(world.controller))
     assert values["kept"] == [{"pod": "default/loop", "uid": pod.uid, "cpus": "1-2", "containers": ["main"]}]

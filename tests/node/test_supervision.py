@@ -27,7 +27,7 @@ from criproxy.process.tasks import OnDemand, Tasks
 from tests.conftest import ROOT
 from tests.node.failing import PLANTED, plant_failure
 from tests.node.reconcile.test_promotion_cold_starts import starting_cold
-from tests.node.world import FAST, NO_EVENTS, RecordingLog, World, owner, problems, sharer, situation
+from tests.node.world import FAST, NO_EVENTS, RecordingLog, World, owner, problems, sharer, situation, soon
 
 LIMIT_S = 120.0
 """Only what never comes takes so long."""
@@ -362,8 +362,6 @@ async def test_work_on_demand_begins_again_for_what_came_meanwhile() -> None:
     on_demand.soon()
     assert begun == [0]
     go_on.set()
-    async with asyncio.timeout(LIMIT_S):
-        while len(begun) < 2:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.001)
-        await on_demand.ended()
+    await soon(lambda: len(begun) == 2)
+    await on_demand.ended()
     assert begun == [0, 1]

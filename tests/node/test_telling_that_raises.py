@@ -156,8 +156,7 @@ async def lived(directory: Path) -> World:
     """Play the life, restart, and return the world that has ended."""
     async with World(directory, NO_EVENTS, QUIET) as world:
         assert await play(world) == EXPECTED
-        await world.restart()
-        await world.poll(lambda: world.controller.ready)
+        await world.restart_known()
         assert places(world) == EXPECTED
     return world
 

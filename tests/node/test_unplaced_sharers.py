@@ -1,7 +1,6 @@
 """Who only shares and came while the policy was not asked is placed once all is well, and is told of until then."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from criproxy.placement.policies.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.placement.policies.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.hosts import machine
 from lab.kubelet.kubelet import PodSpec
-from tests.disks import fill, free, small_disk
+from tests.disks import fill, free
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.record.test_disk import QUICK as QUICK_DISK
 from tests.node.record.test_disk import back
@@ -35,13 +34,6 @@ POLICIES: dict[str, Policy] = {
     "topology-aware": TopologyAwarePolicy(TopologyAwareOptions.model_validate(RESERVED)),
     "balloons": BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | SMALL)),
 }
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Return the state directory, on a small disk of its own."""
-    with small_disk(tmp_path / "state") as state:
-        yield state
 
 
 def sharer_of(name: str, milli: int) -> PodSpec:
@@ -110,8 +102,7 @@ async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
         world.fragile.broken = True
         await late(world)
         world.fragile.broken = False
-        await world.restart()
-        await world.poll(lambda: world.controller.ready)
+        await world.restart_known()
         assert len(unplaced(world)) == 1
 
 

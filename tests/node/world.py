@@ -119,6 +119,13 @@ class _HoldingCore(Core):
         await self.slow.passed(method)
 
 
+async def soon(happened: Callable[[], bool]) -> None:
+    """Wait until *happened* is true, where nothing tells of it, and not for ever."""
+    async with asyncio.timeout(CALL_S):
+        while not happened():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.002)
+
+
 async def cut(call: Coroutine[object, object, object], slow: Slow) -> None:
     """Cancel *call* as soon as the runtime is at it: unlike a deadline, of which it learns nothing by itself.
 
@@ -291,6 +298,11 @@ class World:
             await self.start_front(stack)
             self._criproxy = stack.pop_all()
 
+    async def start_known(self) -> None:
+        """The same, and wait until it is known what runs."""
+        await self.start_criproxy()
+        await self.poll(lambda: self.controller.ready)
+
     def limited(self, settings: Settings) -> Settings:
         """The settings as they are for the kind of front."""
         return settings
@@ -361,10 +373,21 @@ class World:
         await self.stop_criproxy()
         await self.start_criproxy()
 
+    async def restart_known(self) -> None:
+        """The same, and wait until it is known what runs."""
+        await self.stop_criproxy()
+        await self.start_known()
+
     async def run(self, pod: PodSpec) -> str:
         """Run a pod of one container; returns the container's id."""
         _, ids = await self.kubelet.run_pod(pod)
         return ids["main"]
+
+    async def at_rest(self, pod: PodSpec) -> str:
+        """The same, and wait until nothing is on its way to it."""
+        container_id = await self.run(pod)
+        await self.rested()
+        return container_id
 
     async def created(self, pod: PodSpec) -> tuple[str, str]:
         """Run the sandbox of a pod of one container, and create that; returns their ids."""

@@ -48,8 +48,7 @@ async def test_ends_of_others_are_seen_beside_a_hanging_update(tmp_path: Path, c
     """Two containers have ended, and an update of one of them hangs: the place of the other one is free."""
     slow, settings = Slow(), replace(FAST, exit_list_s=3600.0 if comes else 0.1, drift_period_s=3600.0)
     async with World(tmp_path, listing(slow), settings) as world:
-        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
-        await world.rested()
+        busy, other = await world.run(owner("busy")), await world.at_rest(owner("other"))
         async with hanging(slow, "UpdateContainerResources", world.kubelet.update(busy, size(1000, 2 * GIB))):
             world.runtime.exit_container(busy)
             world.runtime.exit_container(other)
@@ -59,9 +58,8 @@ async def test_ends_of_others_are_seen_beside_a_hanging_update(tmp_path: Path, c
             await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
 
 
-async def test_updates_of_others_go_on(tmp_path: Path) -> None:
+async def test_updates_of_others_go_on(tmp_path: Path, slow: Slow) -> None:
     """However many wait for the end of such calls: there are only so many at once."""
-    slow = Slow()
     settings = replace(FAST, concurrent_updates=1, drift_period_s=0.05)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
         owned = await world.run(owner("owned"))
@@ -124,8 +122,7 @@ async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.
     settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
     async with World(tmp_path, listing(Slow()), settings) as world:
         context = world.controller.context
-        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
-        await world.rested()
+        busy, other = await world.run(owner("busy")), await world.at_rest(owner("other"))
         async with context.locks.of(busy, "the test"):
             world.runtime.exit_container(busy)
             world.runtime.exit_container(other)
@@ -151,8 +148,7 @@ async def test_one_that_cannot_be_asked_about_hides_no_other_end(
 
     settings = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0, resync_interval_s=600.0)
     async with World(tmp_path, listing(Slow()), settings) as world:
-        first, other = await world.run(owner("first")), await world.run(owner("other"))
-        await world.rested()
+        first, other = await world.run(owner("first")), await world.at_rest(owner("other"))
         world.runtime.exit_container(first)
         world.runtime.exit_container(other)
         monkeypatch.setattr(Cgroups, "ask", away)

@@ -101,8 +101,7 @@ async def test_a_resize_takes_the_cpus_of_who_has_ended_unnoticed(world: World) 
 async def test_a_resize_of_who_has_ended_itself_does_not_hang(world: World) -> None:
     """It does not fit, and asking who has exited finds that it has: the runtime's answer goes to the kubelet."""
     await world.run(owner("other", 1))
-    ended = await world.run(owner("ended", 1))
-    await world.rested()
+    ended = await world.at_rest(owner("ended", 1))
     world.runtime.exit_container(ended)
 
     await world.kubelet.update(ended, size(3000))
@@ -126,12 +125,10 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path, monke
         await world.poll(lambda: not world.controller.context.locks.busy(owned))
 
 
-async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path) -> None:
+async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path, slow: Slow) -> None:
     """The kubelet may take the resize back, and does not ask for what it believes in force."""
-    slow = Slow()
     async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
-        owned = await world.run(owner("owner", 3))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 3))
         slow.hold("UpdateContainerResources")
         refused = asyncio.create_task(world.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=1)))
         await world.until(lambda: not world.owned())

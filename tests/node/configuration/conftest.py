@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.node.configuration import try_out
-from tests.node.configuration.tried_node import Node, static_node
+from tests.node.configuration.tried_node import Node, static_node, two
 
 
 @pytest.fixture
@@ -19,3 +19,9 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield made
         failures = made.world.controller.context.failures
         assert failures.counts["watcher"] == failures.counts["background"] == 0
+
+
+@pytest.fixture
+async def first(node: Node) -> str:
+    """An owner on CPU 1, beside a container that shares the others."""
+    return (await two(node))[0]

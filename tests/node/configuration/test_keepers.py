@@ -1,7 +1,6 @@
 """What came into force is kept: the last good file for the next start, and all for ``criproxy history config``."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from criproxy.node.settings import Loaded
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
 from criproxy.store.configurations import GoodFile, read_all, read_good
-from tests.node.world import RecordingLog
+from tests.node.world import RecordingLog, soon
 
 LIMIT_S = 60.0
 GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", configuration="abc")
@@ -22,13 +21,6 @@ GOOD = GoodFile(text="policy: static\n", source="/etc/criproxy/policy.yaml", con
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real disk may take seconds for a write while other tests use it."""
     monkeypatch.setattr("criproxy.node.configuration.keepers.CLOSE_S", LIMIT_S)
-
-
-async def poll(happened: Callable[[], bool]) -> None:
-    """Wait until *happened* is true: nothing tells of a file."""
-    async with asyncio.timeout(LIMIT_S):
-        while not happened():  # noqa: ASYNC110 (as above)
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -53,14 +45,14 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
     keeping = ConfigurationKeeper(state, RecordingLog())
     async with supervised(keeping):
         keeping.keep(GOOD)
-        await poll(lambda: read_good(state) == GOOD)
+        await soon(lambda: read_good(state) == GOOD)
 
         state.rename(tmp_path / "removed")  # at once: the next write may have begun
-        await poll(lambda: bool(keeping.problem))
+        await soon(lambda: bool(keeping.problem))
         assert keeping.problem == f"{state}/last-good.json cannot be written: No such file or directory"
 
         state.mkdir()
-        await poll(lambda: read_good(state) == GOOD and not keeping.problem)
+        await soon(lambda: read_good(state) == GOOD and not keeping.problem)
 
 
 async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) -> None:
@@ -68,10 +60,10 @@ async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) ->
     keeping = ConfigurationKeeper(Path("/no\0path"), RecordingLog())
     async with supervised(keeping) as failures:
         keeping.keep(GOOD)
-        await poll(lambda: failures.counts["watcher"] > 0)
+        await soon(lambda: failures.counts["watcher"] > 0)
 
         keeping.state_dir = tmp_path
-        await poll(lambda: read_good(tmp_path) == GOOD)
+        await soon(lambda: read_good(tmp_path) == GOOD)
 
 
 @pytest.mark.parametrize("broken", [False, True])

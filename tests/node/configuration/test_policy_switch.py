@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
-from tests.disks import fill, free, small_disk
+from tests.disks import fill, free
 from tests.gates import Gate
 from tests.node.reconcile.test_promotion import wrong
 from tests.node.record.test_disk import QUICK, SlowDisk, back
@@ -46,15 +45,12 @@ def settings(world: World, name: str, *, apply_all: bool = False) -> Settings:
 
 async def change(world: World, policy: Policy, name: str, *, apply_all: bool = False) -> None:
     """Go on with another policy."""
-    async with asyncio.timeout(LIMIT_S):
-        await world.controller.policy_switch.change(policy, settings(world, name, apply_all=apply_all))
+    await world.controller.policy_switch.change(policy, settings(world, name, apply_all=apply_all))
 
 
 async def until_cpus(world: World, container_id: str, cpus: str) -> None:
     """Wait until the cgroup says *cpus*."""
-    async with asyncio.timeout(LIMIT_S):
-        while world.cpus(container_id) != cpus:
-            await world.controller.context.state.changed()
+    await world.until(lambda: world.cpus(container_id) == cpus)
 
 
 async def test_from_none_to_placing_and_back(tmp_path: Path) -> None:
@@ -159,9 +155,7 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
         slow.go_on.set()
         await changing
         assert world.cpus(await second) in ("2", "3")
-        async with asyncio.timeout(LIMIT_S):
-            while {world.cpus(first), world.cpus(await second)} != {"2", "3"}:
-                await world.controller.context.state.changed()
+        await world.until(lambda: {world.cpus(first), world.cpus(second.result())} == {"2", "3"})
 
 
 async def test_a_release_unpins_everybody_and_places_nobody(world: World) -> None:
@@ -234,27 +228,24 @@ async def test_a_new_configuration_ends_a_release(world: World) -> None:
     await world.start_criproxy()
 
     await world.until(lambda: not world.controller.node.released)
-    async with asyncio.timeout(LIMIT_S):
-        while {world.cpus(first), world.cpus(second)} != {"1", "2"}:
-            await world.controller.context.state.changed()
+    await world.until(lambda: {world.cpus(first), world.cpus(second)} == {"1", "2"})
 
 
-async def test_lost_state_moves_nobody(tmp_path: Path) -> None:
+async def test_lost_state_moves_nobody(tmp_path: Path, world: World) -> None:
     """Though the file says that changes are for all: nobody knows whether it has changed."""
-    async with World(tmp_path) as world:
-        await world.controller.policy_switch.change(STATIC, settings(world, "same", apply_all=True))
-        first, second = await world.run(owner("first")), await world.run(owner("second"))
-        await world.kubelet.stop(first)
-        await world.stop_criproxy()
-        for part in (tmp_path / "state").glob("criproxy.db*"):
-            part.unlink()
-        world.use(configuration="same", apply_all=True)
+    await world.controller.policy_switch.change(STATIC, settings(world, "same", apply_all=True))
+    first, second = await world.run(owner("first")), await world.run(owner("second"))
+    await world.kubelet.stop(first)
+    await world.stop_criproxy()
+    for part in (tmp_path / "state").glob("criproxy.db*"):
+        part.unlink()
+    world.use(configuration="same", apply_all=True)
 
-        await world.start_criproxy()
+    await world.start_criproxy()
 
-        await world.until(lambda: world.controller.node.configuration == "same")
-        assert world.cpus(second) == "2"
-        assert world.owned() == {2}
+    await world.until(lambda: world.controller.node.configuration == "same")
+    assert world.cpus(second) == "2"
+    assert world.owned() == {2}
 
 
 async def test_others_containers_are_taken_in_as_soon_as_the_file_says_so(tmp_path: Path) -> None:
@@ -266,8 +257,7 @@ async def test_others_containers_are_taken_in_as_soon_as_the_file_says_so(tmp_pa
 
         await world.controller.policy_switch.change(STATIC, replace(settings(world, "pin"), adopt=Adopt.PIN))
 
-        async with asyncio.timeout(LIMIT_S):
-            await world.until(lambda: foreign[1]["main"] in world.controller.node.grants)
+        await world.until(lambda: foreign[1]["main"] in world.controller.node.grants)
 
 
 async def test_a_release_with_the_runtime_away_says_what_is_left(world: World) -> None:
@@ -349,32 +339,23 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
         assert world.cpus(owned) == "1"
 
 
-async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(tmp_path: Path) -> None:
+async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(tmp_path: Path, world: World) -> None:
     """The place of the last one is given up while the change from none is on its way to the disk."""
-    async with World(tmp_path, settings=FAST) as world:
-        await world.stop_criproxy()
-        disk = SlowDisk(tmp_path / "state")
-        world.make_store = lambda: disk
-        await world.start_criproxy()
-        last = await world.run(owner("last"))
-        await world.rested()
-        await change(world, NONE, "none")
-        disk.answers.clear()
-        stopping = asyncio.create_task(world.kubelet.stop(last))
-        await world.until(lambda: world.controller.node.containers[last].state is ContainerState.EXITED)
-        changing = asyncio.create_task(change(world, STATIC, "static"))
-        await asyncio.sleep(0)
-        disk.answers.set()
-        await asyncio.gather(stopping, changing)
+    await world.stop_criproxy()
+    disk = SlowDisk(tmp_path / "state")
+    world.make_store = lambda: disk
+    await world.start_criproxy()
+    last = await world.at_rest(owner("last"))
+    await change(world, NONE, "none")
+    disk.answers.clear()
+    stopping = asyncio.create_task(world.kubelet.stop(last))
+    await world.until(lambda: world.controller.node.containers[last].state is ContainerState.EXITED)
+    changing = asyncio.create_task(change(world, STATIC, "static"))
+    await asyncio.sleep(0)
+    disk.answers.set()
+    await asyncio.gather(stopping, changing)
 
-        assert world.cpus(await world.run(owner("next"))) == "1"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Return the state directory, on a small disk of its own."""
-    with small_disk(tmp_path / "state") as state:
-        yield state
+    assert world.cpus(await world.run(owner("next"))) == "1"
 
 
 @pytest.mark.parametrize("full_before", ["release", "undo"])

@@ -30,25 +30,18 @@ async def reserve(world: World, *, apply_all: bool = False) -> None:
     await world.controller.policy_switch.change(RESERVING_TWO, settings)
 
 
-async def test_an_owner_from_before_is_a_note(world: World) -> None:
-    """Somebody has chosen that who is here stays: nothing is wrong."""
+@pytest.mark.parametrize("apply_all", [None, False, True], ids=["at-once", "after-a-restart", "which-applies-to-all"])
+async def test_an_owner_from_before_is_a_note(world: World, apply_all: bool | None) -> None:
+    """Somebody has chosen that who is here stays: nothing is wrong.
+
+    Who owned them when criproxy began did so before; with `apply: all`, it may have come during a try.
+    """
     await world.run(owner("first"))
     await reserve(world)
-    now = situation(world.controller)
-
-    assert problems(now)["problems"] == []
-    assert notices(now) == [(False, LATER)]
-
-
-@pytest.mark.parametrize("apply_all", [False, True])
-async def test_it_is_a_note_after_a_restart_too(world: World, apply_all: bool) -> None:
-    """Who owned them when criproxy began did so before; with `apply: all`, it may have come during a try."""
-    await world.run(owner("first"))
-    await reserve(world)
-    await world.stop_criproxy()
-    world.use(RESERVING_TWO, configuration="two", apply_all=apply_all)
-    await world.start_criproxy()
-    await world.until(lambda: world.controller.ready)
+    if apply_all is not None:
+        await world.stop_criproxy()
+        world.use(RESERVING_TWO, configuration="two", apply_all=apply_all)
+        await world.start_known()
     now = situation(world.controller)
 
     assert problems(now)["problems"] == []

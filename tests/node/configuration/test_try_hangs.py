@@ -15,7 +15,7 @@ from criproxy.node.settings import StoreLimits
 from criproxy.store.configurations import TRIED_NAME, read_tried
 from criproxy.store.store import Store
 from tests.clocks import skip
-from tests.node.configuration.tried_node import FOUR, LIMIT_S, MOVES, STATIC, Node, two
+from tests.node.configuration.tried_node import FOUR, LIMIT_S, MOVES, STATIC, Node, moved
 from tests.node.world import FAST, World
 
 SILENT_S = 30.0
@@ -95,9 +95,8 @@ WHERE = pytest.mark.parametrize("at", [f"{TRIED_NAME}.new", "."], ids=["before-i
 
 
 @WHERE
-async def test_a_try_is_refused(node: Node, disk: Disk, at: str) -> None:
+async def test_a_try_is_refused(node: Node, first: str, disk: Disk, at: str) -> None:
     """Nobody waits behind it; what the disk does late is undone, and the next try is as good as any."""
-    first, _ = await two(node)
     disk.hang(node.state / at)
 
     await refused(disk, node.tries(MOVES))
@@ -123,9 +122,7 @@ async def test_a_try_is_refused(node: Node, disk: Disk, at: str) -> None:
 @WHERE
 async def test_a_try_is_not_kept(node: Node, disk: Disk, at: str) -> None:
     """It goes on as what it was: the disk says so, too, as soon as it answers, and a restart still ends it."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
+    first = await moved(node)
     before = read_tried(node.state)
     disk.hang(node.state / at)
 
@@ -139,9 +136,8 @@ async def test_a_try_is_not_kept(node: Node, disk: Disk, at: str) -> None:
     await node.at(first, "1")
 
 
-async def test_a_kept_configuration_comes_back(node: Node, disk: Disk) -> None:
+async def test_a_kept_configuration_comes_back(node: Node, first: str, disk: Disk) -> None:
     """In time; the disk has it when it answers."""
-    first, _ = await two(node)
     await node.tries(MOVES)
     await node.try_out.keep({})
     kept = node.hash
@@ -163,9 +159,8 @@ async def test_a_kept_configuration_comes_back(node: Node, disk: Disk) -> None:
     assert tried.good.source == "/root/new.yaml"
 
 
-async def test_a_start_does_not_begin_what_was_refused(node: Node, disk: Disk) -> None:
+async def test_a_start_does_not_begin_what_was_refused(node: Node, first: str, disk: Disk) -> None:
     """The disk had it in the end, and the machine lost power before criproxy could remove it."""
-    first, _ = await two(node)
     disk.hang(node.state)
     await refused(disk, node.tries(MOVES))
     written = (node.state / TRIED_NAME).read_text()
@@ -174,8 +169,7 @@ async def test_a_start_does_not_begin_what_was_refused(node: Node, disk: Disk) -
     await node.world.stop_criproxy()
     (node.state / TRIED_NAME).write_text(written)
 
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
 
     assert node.trial is None
     await node.is_back()

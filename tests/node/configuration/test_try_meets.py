@@ -7,7 +7,7 @@ import pytest
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.store.configurations import LAST_GOOD_NAME as LAST_GOOD
 from criproxy.store.configurations import read_good
-from tests.node.configuration.tried_node import MOVES, STATIC, Node, two
+from tests.node.configuration.tried_node import MOVES, STATIC, Node
 from tests.node.world import owner
 
 NONE = "policy: none\n"
@@ -27,13 +27,11 @@ async def comes_under_none(node: Node, *, tried: bool) -> str:
 
 
 @pytest.mark.parametrize("tried", [True, False], ids=["try", "policy-file"])
-async def test_who_came_under_none_shares(node: Node, tried: bool) -> None:
+async def test_who_came_under_none_shares(node: Node, first: str, tried: bool) -> None:
     """Running containers stay where they are when the policy is another one, and a try's end is no exception."""
-    first, _ = await two(node)
     second = await comes_under_none(node, tried=tried)
     if tried:
-        node.time_is_over()
-        await node.is_back()
+        await node.ends()
     else:
         node.file.write_text(STATIC)
         await node.reload.command({})
@@ -45,9 +43,8 @@ async def test_who_came_under_none_shares(node: Node, tried: bool) -> None:
 
 
 @pytest.mark.parametrize("tried", [True, False], ids=["try", "policy-file"])
-async def test_who_came_under_none_shares_after_a_kill(node: Node, tried: bool) -> None:
+async def test_who_came_under_none_shares_after_a_kill(node: Node, first: str, tried: bool) -> None:
     """The same, where criproxy was killed before the disk had the container: the start finds it in the runtime."""
-    first, _ = await two(node)
     third = await comes_under_none(node, tried=tried)
     await node.world.rested()
     await node.has_history("file", "tried" if tried else "file")  # nothing is written while it is copied
@@ -62,8 +59,7 @@ async def test_who_came_under_none_shares_after_a_kill(node: Node, tried: bool) 
         node.time_is_over_at_start()
     else:
         node.file.write_text(STATIC)
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
     await node.is_back()
 
     await node.world.rested()
@@ -72,9 +68,8 @@ async def test_who_came_under_none_shares_after_a_kill(node: Node, tried: bool) 
     assert node.world.owned() == {1}
 
 
-async def test_a_release_while_none_is_tried(node: Node) -> None:
+async def test_a_release_while_none_is_tried(node: Node, first: str) -> None:
     """What is tried has the policy none, and not the policy file; the end of the try leads out of it."""
-    first, _ = await two(node)
     await node.tries(NONE)
 
     answer = await node.world.controller.policy_switch.release("somebody")
@@ -89,9 +84,8 @@ async def test_a_release_while_none_is_tried(node: Node) -> None:
     await node.at(first, "1")
 
 
-async def test_a_release_while_none_is_kept(node: Node) -> None:
+async def test_a_release_while_none_is_kept(node: Node, first: str) -> None:
     """The policy file leads out of it, and ends the release."""
-    first, _ = await two(node)
     await node.tries(NONE)
     await node.try_out.keep({})
 
@@ -111,14 +105,12 @@ async def test_a_release_while_none_is_kept(node: Node) -> None:
 
 async def broken(node: Node) -> None:
     """The policy file cannot be used any more."""
-    node.file.write_text(MISTAKE)
-    node.reload.file_changed()
+    node.write(MISTAKE)
     await node.world.poll(lambda: "config" in node.kinds())
 
 
-async def test_a_mistake_in_the_policy_file(node: Node) -> None:
+async def test_a_mistake_in_the_policy_file(node: Node, first: str) -> None:
     """Log, status and `criproxy reload` say what is in effect and what comes back; the last good file does."""
-    first, _ = await two(node)
     before = node.hash
     until = (await node.tries(MOVES))["until"]
     await broken(node)
@@ -130,8 +122,7 @@ async def test_a_mistake_in_the_policy_file(node: Node) -> None:
     with pytest.raises(CriproxyError, match="which is being tried, is in effect until"):
         await node.reload.command({})
     await node.at(first, "2")
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
 
     assert (node.instead, node.hash) == (back, before)
     await node.at(first, "1")
@@ -141,9 +132,8 @@ async def test_a_mistake_in_the_policy_file(node: Node) -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["last-good", "no-last-good"])
-async def test_a_mistake_in_the_policy_file_and_a_restart(node: Node, is_lost: bool) -> None:
+async def test_a_mistake_in_the_policy_file_and_a_restart(node: Node, first: str, is_lost: bool) -> None:
     """If the time is over at the start, what was there before the try is back, whether or not it was saved."""
-    first, _ = await two(node)
     before = node.hash
     await node.tries(MOVES)
     await node.at(first, "2")
@@ -154,8 +144,7 @@ async def test_a_mistake_in_the_policy_file_and_a_restart(node: Node, is_lost: b
     node.time_is_over_at_start()
     if is_lost:
         (node.state / LAST_GOOD).unlink()
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
 
     await node.is_back()
 
@@ -167,8 +156,7 @@ async def test_ends_are_counted(node: Node) -> None:
     """By what has ended the try, also at a start."""
     counts = node.world.counters.tries_ended
     await node.tries(MOVES)
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.tries(MOVES)
     await node.reload.command({})
     await node.is_back()
@@ -180,6 +168,5 @@ async def test_ends_are_counted(node: Node) -> None:
     await node.tries(MOVES)
     await node.world.stop_criproxy()
     node.time_is_over_at_start()
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
     assert node.world.counters.tries_ended == {"time": 1}

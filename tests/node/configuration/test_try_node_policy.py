@@ -6,7 +6,7 @@ from criproxy.errors import CriproxyError, StoreError, UsageError
 from criproxy.model.text.notices import Values
 from criproxy.model.text.sources import node_policy_of
 from criproxy.store.configurations import TRIED_NAME
-from tests.node.configuration.tried_node import LONG_S, MOVES, STATIC, Node, two
+from tests.node.configuration.tried_node import LONG_S, MOVES, STATIC, Node
 
 SOURCE = "NodePolicy/all"
 SAME = f"# said by a NodePolicy\n{STATIC}"
@@ -17,15 +17,9 @@ async def tries(node: Node, text: str = MOVES, source: str = SOURCE) -> Values:
     return await node.try_out.begin({"text": text, "source": source, "time_s": LONG_S})
 
 
-def source_of(node: Node) -> str:
-    """Return where the configuration in force is from."""
-    return node.world.controller.context.in_force.loaded.file
-
-
 @pytest.mark.parametrize("file", [f"{STATIC}onError: refuse\n", MOVES, f"{STATIC}# other words\n"])
-async def test_the_policy_file_does_not_take_the_place_of_what_was_kept(node: Node, file: str) -> None:
+async def test_the_policy_file_does_not_take_the_place_of_what_was_kept(node: Node, first: str, file: str) -> None:
     """Neither while criproxy runs nor at a restart; it does as soon as somebody asks for it."""
-    first, _ = await two(node)
     await tries(node)
     await node.try_out.keep({})
     await node.at(first, "2")
@@ -37,10 +31,10 @@ async def test_the_policy_file_does_not_take_the_place_of_what_was_kept(node: No
     await node.restart(file)
 
     await node.at(first, "2")
-    assert source_of(node) == SOURCE
+    assert node.source == SOURCE
     assert "config-kept" not in node.kinds()
     await node.reload.command({})
-    assert source_of(node) == str(node.file)
+    assert node.source == str(node.file)
     assert node.trial is None
 
 
@@ -69,24 +63,21 @@ async def test_a_refusal_names_the_option_and_no_line(node: Node, text: str, sai
 async def test_a_policy_file_that_changes_ends_a_try(node: Node) -> None:
     """Somebody on the node wants something else now; the agent sees it, and decides what comes next."""
     await tries(node)
-    node.file.write_text(f"{STATIC}onError: refuse\n")
-    node.reload.file_changed()
+    node.write(f"{STATIC}onError: refuse\n")
 
     await node.is_back()
 
-    assert source_of(node) == str(node.file)
+    assert node.source == str(node.file)
 
 
-async def test_what_is_in_effect_already_is_kept_at_once(node: Node) -> None:
+async def test_what_is_in_effect_already_is_kept_at_once(node: Node, first: str) -> None:
     """Nobody moves, and the restart still knows that it is from a NodePolicy."""
-    first, _ = await two(node)
-
     answer = await tries(node, SAME)
 
     assert (answer["file"], answer["kept"], answer["until"], answer["moved"]) == (SOURCE, True, None, 0)
-    assert source_of(node) == SOURCE
+    assert node.source == SOURCE
     await node.restart()
-    assert source_of(node) == SOURCE
+    assert node.source == SOURCE
     await node.at(first, "1")
 
 
@@ -97,12 +88,11 @@ async def test_what_is_kept_although_the_file_says_the_same_is_from_the_node_pol
 
     await node.try_out.keep({})
 
-    assert source_of(node) == SOURCE
+    assert node.source == SOURCE
 
 
-async def test_a_try_is_ended_when_somebody_wants_that(node: Node) -> None:
+async def test_a_try_is_ended_when_somebody_wants_that(node: Node, first: str) -> None:
     """All return to their places at once, and it is counted; a second end finds nothing to end."""
-    first, _ = await two(node)
     await tries(node)
     await node.at(first, "2")
 
@@ -118,16 +108,15 @@ async def test_a_try_is_ended_when_somebody_wants_that(node: Node) -> None:
         await node.try_out.back({})
 
 
-async def test_a_disk_that_fails(node: Node) -> None:
+async def test_a_disk_that_fails(node: Node, first: str) -> None:
     """Nothing comes into force that a restart would not know, also where nobody would move."""
-    first, _ = await two(node)
     (node.state / f"{TRIED_NAME}.new").mkdir()
 
     for text in (MOVES, SAME):
         with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
             await tries(node, text)
 
-    assert (source_of(node), node.trial) == (str(node.file), None)
+    assert (node.source, node.trial) == (str(node.file), None)
     assert node.world.cpus(first) == "1"
 
 

@@ -1,6 +1,5 @@
 """A configuration is tried: it goes back by itself in time, also over a restart, and containers are where they were."""
 
-import asyncio
 import re
 import stat
 import time
@@ -18,7 +17,7 @@ from criproxy.model.text.notices import timestamp
 from criproxy.node.settings import OnError
 from criproxy.store.configurations import TRIED_NAME, GoodFile, Tried, read_good, read_tried, write_tried
 from tests import failing_reader
-from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, two
+from tests.node.configuration.tried_node import LIMIT_S, LONG_S, MOVES, SHORT_S, STATIC, Node, moved, two
 from tests.node.world import metric, owner, situation
 
 
@@ -33,8 +32,7 @@ async def test_it_goes_back_in_time(node: Node) -> None:
     assert node.hash == answer["hash"] != hash_before
     await node.at(first, "2")
     assert "try" in node.kinds()
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.at(first, "1")
     await node.at(web, "0,2-3")
     assert (node.world.controller.node.grants, node.hash) == (before, hash_before)
@@ -55,13 +53,10 @@ async def why(node: Node, container: str) -> list[str]:
 
 async def test_why_who_was_moved_by_a_try_is_where_it_was(node: Node) -> None:
     """Not because of the decision of the try, which no longer holds."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
+    first = await moved(node)
     assert any("gets exclusive CPU 2" in each for each in await why(node, first))
 
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.at(first, "1")
 
     said = await why(node, first)
@@ -71,9 +66,8 @@ async def test_why_who_was_moved_by_a_try_is_where_it_was(node: Node) -> None:
     assert [each.facts["exclusive_cpus"] for each in records if each.kind is Kind.GRANTED] == ["1", "2", "1"]
 
 
-async def test_it_is_kept(node: Node) -> None:
+async def test_it_is_kept(node: Node, first: str) -> None:
     """It stays over a restart until the policy file changes, and the difference is a problem until then."""
-    first, _ = await two(node)
     await node.tries(MOVES)
     answer = await node.try_out.keep({})
 
@@ -88,8 +82,7 @@ async def test_it_is_kept(node: Node) -> None:
     with pytest.raises(CriproxyError, match="is already kept"):
         await node.try_out.keep({})
 
-    node.file.write_text(MOVES)
-    node.reload.file_changed()
+    node.write(MOVES)
 
     await node.is_back()
     await node.world.poll(lambda: node.kinds() == [])  # right after a restart the runtime is listed
@@ -201,24 +194,20 @@ async def test_keep_after_a_try_on_top_of_a_kept_configuration(node: Node) -> No
 async def test_the_policy_file_is_touched(node: Node) -> None:
     """As long as it says what it said when the try began, the try goes on; the same counts after a mistake in it."""
     await node.tries(MOVES)
-    node.file.write_text(STATIC)
-    node.reload.file_changed()
-    node.file.write_text("policy: [")
-    node.reload.file_changed()
+    node.write(STATIC)
+    node.write("policy: [")
     await node.world.poll(lambda: "config" in node.kinds())
-    node.file.write_text(STATIC)
-    node.reload.file_changed()
+    node.write(STATIC)
     await node.world.poll(lambda: "config" not in node.kinds())
 
     assert node.trial is not None
-    assert node.world.controller.context.in_force.loaded.file == "/root/new.yaml"
+    assert node.source == "/root/new.yaml"
 
 
 async def test_the_policy_file_changes(node: Node) -> None:
     """It is what its owner wants last: the try is over, and the file is in effect."""
     await node.tries(MOVES)
-    node.file.write_text(f"{STATIC}onError: refuse\n")
-    node.reload.file_changed()
+    node.write(f"{STATIC}onError: refuse\n")
 
     await node.is_back()
 
@@ -228,16 +217,13 @@ async def test_the_policy_file_changes(node: Node) -> None:
 
 async def test_the_policy_file_becomes_what_is_tried(node: Node) -> None:
     """That keeps it: nobody moves."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
-    node.file.write_text(MOVES)
-    node.reload.file_changed()
+    first = await moved(node)
+    node.write(MOVES)
 
     await node.is_back()
 
     assert node.world.cpus(first) == "2"
-    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    assert node.source == str(node.file)
 
 
 @pytest.mark.parametrize(
@@ -252,19 +238,16 @@ async def test_the_policy_file_changes_while_criproxy_is_stopped(
     node: Node, between: str, file: str, cpus: str
 ) -> None:
     """A good one is in effect, and a bad one leaves the try as it is."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
+    first = await moved(node)
 
     await node.restart(between)
 
     await node.at(first, cpus)
-    assert node.world.controller.context.in_force.loaded.file.endswith(file)
+    assert node.source.endswith(file)
 
 
-async def test_a_disk_that_fails(node: Node) -> None:
+async def test_a_disk_that_fails(node: Node, first: str) -> None:
     """Nothing is tried that a restart could not end; what is tried and cannot be kept goes back."""
-    first, _ = await two(node)
     blocker = node.state / f"{TRIED_NAME}.new"
     blocker.mkdir()
     with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
@@ -278,14 +261,12 @@ async def test_a_disk_that_fails(node: Node) -> None:
     with pytest.raises(StoreError, match=r"tried\.json cannot be written"):
         await node.try_out.keep({})
 
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.at(first, "1")
 
 
-async def test_a_crash_right_after_it_was_written(node: Node) -> None:
+async def test_a_crash_right_after_it_was_written(node: Node, first: str) -> None:
     """The try had not begun for the containers, and its command was not answered: the start does not begin it."""
-    first, _ = await two(node)
     await node.tries(MOVES)
     kept = (node.state / TRIED_NAME).read_text()
     await node.reload.command({})
@@ -293,17 +274,15 @@ async def test_a_crash_right_after_it_was_written(node: Node) -> None:
     await node.at(first, "1")
     await node.world.stop_criproxy()
     (node.state / TRIED_NAME).write_text(kept)
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
 
     assert node.trial is None
     await node.is_back()
     assert node.world.cpus(first) == "1"
 
 
-async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
+async def test_a_try_on_top_of_what_was_kept(node: Node, first: str) -> None:
     """It goes back to that, and the policy file still does not count."""
-    first, _ = await two(node)
     await node.tries(MOVES)
     await node.try_out.keep({})
     kept = node.hash
@@ -311,13 +290,12 @@ async def test_a_try_on_top_of_what_was_kept(node: Node) -> None:
     await node.at(first, "3")
 
     node.time_is_over()
-    async with asyncio.timeout(LIMIT_S):
-        await node.world.poll(lambda: node.hash == kept)
+    await node.world.poll(lambda: node.hash == kept)
 
     await node.at(first, "2")
     assert "config-kept" in node.kinds()
-    async with asyncio.timeout(LIMIT_S):  # the time of the other one is not really over
-        await node.world.poll(lambda: read_tried(node.state) == node.try_out.in_place.tried)
+    # The time of the other one is not really over.
+    await node.world.poll(lambda: read_tried(node.state) == node.try_out.in_place.tried)
     await node.restart()
     assert (node.hash, "config-kept" in node.kinds()) == (kept, True)
 
@@ -342,8 +320,7 @@ async def test_a_section_of_devices_is_tried(node: Node) -> None:
     await node.tries(f"{STATIC}devices: {{}}\n")
     assert node.world.controller.devices.rules is not None
 
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
 
     assert node.world.controller.devices.rules is None
 
@@ -363,9 +340,7 @@ def told(node: Node) -> list[float]:
 
 async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told is what is really left."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
+    first = await moved(node)
     clock = time.time
 
     with monkeypatch.context() as patch:  # calls to the runtime have deadlines by the real clock
@@ -375,16 +350,13 @@ async def test_the_clock_is_set_back(node: Node, monkeypatch: pytest.MonkeyPatch
 
     assert all(LONG_S - LIMIT_S <= each <= LONG_S for each in left_s), left_s
     assert until <= latest
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.at(first, "1")
 
 
 async def test_the_clock_is_set_forward(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left, and the try ends; the metric shows for how long it should have ended, for an alert."""
-    first, _ = await two(node)
-    await node.tries(MOVES)
-    await node.at(first, "2")
+    first = await moved(node)
     clock = time.time
 
     monkeypatch.setattr(time, "time", lambda: clock() + 7200.0)
@@ -418,8 +390,7 @@ async def test_a_restart_after_the_clock_was_set_back(node: Node, monkeypatch: p
     set_back = replace(tried, begun_s=tried.begun_s + 7200.0, until_s=tried.until_s + 7200.0)
     write_tried(node.state, set_back)
 
-    await node.world.start_criproxy()
-    await node.begun()
+    await node.start()
 
     assert max(told(node)) <= LONG_S
 
@@ -438,7 +409,7 @@ async def test_what_is_kept_says_the_same_as_the_policy_file(node: Node, text: s
     await node.has_history("file", "tried", "kept", "tried", "file")  # as above
     await node.restart()
     assert "config-kept" not in node.kinds()
-    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    assert node.source == str(node.file)
     await node.has_history("file", "tried", "kept", "tried", "file")
 
 
@@ -451,7 +422,7 @@ async def test_a_start_finds_that_what_was_kept_says_the_same_as_the_policy_file
     await node.restart()
 
     await node.is_back()
-    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    assert node.source == str(node.file)
 
 
 OFFERED = "class: ascend, resource: huawei.com/Ascend910"
@@ -503,10 +474,9 @@ async def test_a_damaged_file(node: Node, text: str) -> None:
     (node.state / TRIED_NAME).write_text(text)
 
     with capture_logs() as lines:
-        await node.world.start_criproxy()
-        await node.begun()
+        await node.start()
 
     found = [line for line in lines if line["event"] == "what was tried or kept cannot be read, and is forgotten"]
     assert [line["file"] for line in found] == [str(node.state / TRIED_NAME)]
     await node.is_back()
-    assert node.world.controller.context.in_force.loaded.file == str(node.file)
+    assert node.source == str(node.file)

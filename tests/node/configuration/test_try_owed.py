@@ -18,8 +18,7 @@ ALL_SHARE = 'policy: static\nreservedCpus: "0"\nexclusiveFor: []\napply: all\n'
 
 async def goes_back(node: Node) -> None:
     """The time of the try is over, and the former configuration is in force."""
-    node.time_is_over()
-    await node.is_back()
+    await node.ends()
     await node.world.rested()
 
 

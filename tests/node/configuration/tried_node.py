@@ -98,19 +98,25 @@ class Node:
         self.reload = Reload(self.file, True, controller.context, switch, in_place, Notifier({}), str, keeper)
         self.try_out = await _with_tries(self.reload, in_place, keeper, self._begun)
         controller.context.tasks.forever("reload", self.reload.run)
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.until(
-                lambda: self.world.controller.node.configuration == controller.context.settings.configuration
-            )
-            await self.world.poll(lambda: keeper._wanted in (None, read_good(self.state)))
+        await self.world.until(lambda: controller.node.configuration == controller.context.settings.configuration)
+        await self.world.poll(lambda: keeper._wanted in (None, read_good(self.state)))
 
     async def restart(self, between: str = "") -> None:
         """Stop and start criproxy; *between*: what the policy file says meanwhile."""
         await self.world.stop_criproxy()
         if between:
             self.file.write_text(between)
+        await self.start()
+
+    async def start(self) -> None:
+        """Start criproxy."""
         await self.world.start_criproxy()
         await self.begun()
+
+    def write(self, text: str) -> None:
+        """Let the policy file say something else, which is noticed."""
+        self.file.write_text(text)
+        self.reload.file_changed()
 
     async def tries(self, text: str, time_s: float = LONG_S) -> Values:
         """Try a configuration."""
@@ -129,30 +135,35 @@ class Node:
         assert tried is not None
         write_tried(self.state, replace(tried, until_s=time.time() - 1.0))
 
+    async def ends(self) -> None:
+        """Wait for the end of the try, whose time is over."""
+        self.time_is_over()
+        await self.is_back()
+
     async def is_back(self) -> None:
         """Wait until the former configuration is in force and the disk knows it."""
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: self.trial is None and not (self.state / TRIED_NAME).exists())
+        await self.world.poll(lambda: self.trial is None and not (self.state / TRIED_NAME).exists())
 
     async def has_history(self, *how: str) -> None:
         """Wait until the disk has the configurations that were in force: how each came to be."""
-        async with asyncio.timeout(LIMIT_S):
-            await self.world.poll(lambda: [each.how for each in read_all(self.state)] == list(how))
+        await self.world.poll(lambda: [each.how for each in read_all(self.state)] == list(how))
 
     async def at(self, container: str, cpus: str) -> None:
         """Wait until a container runs on these CPUs, and no update is on its way that may still change that."""
-        async with asyncio.timeout(LIMIT_S):
-            while not await self._rests_at(container, cpus):  # noqa: ASYNC110 (as in `poll`: nothing tells)
-                await asyncio.sleep(0.005)
-
-    async def _rests_at(self, container: str, cpus: str) -> bool:
         await self.world.rested()
-        return self.world.cpus(container) == cpus
+        while self.world.cpus(container) != cpus:
+            await asyncio.sleep(0.005)
+            await self.world.rested()
 
     @property
     def trial(self) -> object:
         """What is in place of the policy file."""
         return self.world.controller.context.in_force.trial
+
+    @property
+    def source(self) -> str:
+        """The file that is in force."""
+        return self.world.controller.context.in_force.loaded.file
 
     @property
     def hash(self) -> str:
@@ -184,3 +195,11 @@ async def two(node: Node) -> tuple[str, str]:
     first, web = await node.world.run(owner("first")), await node.world.run(sharer("web"))
     assert (node.world.cpus(first), node.world.cpus(web)) == ("1", "0,2-3")
     return first, web
+
+
+async def moved(node: Node) -> str:
+    """An owner that was on CPU 1, and is on CPU 2 by a try."""
+    first, _ = await two(node)
+    await node.tries(MOVES)
+    await node.at(first, "2")
+    return first

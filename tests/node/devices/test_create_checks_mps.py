@@ -74,13 +74,11 @@ async def test_8_no_daemon(tmp_path: Path, *, file: bool) -> None:
         assert mounts_of(await create(node, "GPU-a::1", name="again")) == list(MOUNTS)
 
 
-async def test_mps_of_another_plugin(tmp_path: Path) -> None:
+async def test_mps_of_another_plugin(node: Node) -> None:
     """What our plugin has not written is passed on as it came."""
-    node = node_at(tmp_path)
-    async with node.world:
-        config = await create(node, mounts=(*MOUNTS, KUBELETS))
+    config = await create(node, mounts=(*MOUNTS, KUBELETS))
 
-        assert mounts_of(config) == [*MOUNTS, KUBELETS]
+    assert mounts_of(config) == [*MOUNTS, KUBELETS]
 
 
 async def test_a_directory_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,33 +138,27 @@ def pod_of(qos: str, name: str = "gpu", **annotations: str) -> PodSpec:
 
 
 @pytest.mark.parametrize("qos", list(SIZES))
-async def test_3_cpus_and_memory_of_the_card(tmp_path: Path, qos: str) -> None:
+async def test_3_cpus_and_memory_of_the_card(node: Node, qos: str) -> None:
     """GPU-b is on node 1; memory without a limit is left to the kernel, which takes it next to the CPUs."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of(qos), "GPU-b")
+    _, config = await node.create(pod_of(qos), "GPU-b")
 
-        cpus, mems = place(config)
-        assert cpus <= NODE_1[0]
-        assert mems == ("0-1" if qos == "BestEffort" else "1")
-        assert node.hints() == {"gpu": (frozenset({1}),)}
-        (record,) = [
-            r
-            for r in await node.world.controller.context.state.find_history("default/gpu/main")
-            if r.kind is Kind.DEVICES
-        ]
-        assert "nvidia: GPU-b (0000:af:00.0) is next to NUMA node 1" in record.sentences
-        assert {"nvidia_pci": "0000:af:00.0", "nvidia_numa": "1"}.items() <= record.facts.items()
+    cpus, mems = place(config)
+    assert cpus <= NODE_1[0]
+    assert mems == ("0-1" if qos == "BestEffort" else "1")
+    assert node.hints() == {"gpu": (frozenset({1}),)}
+    (record,) = [
+        r for r in await node.world.controller.context.state.find_history("default/gpu/main") if r.kind is Kind.DEVICES
+    ]
+    assert "nvidia: GPU-b (0000:af:00.0) is next to NUMA node 1" in record.sentences
+    assert {"nvidia_pci": "0000:af:00.0", "nvidia_numa": "1"}.items() <= record.facts.items()
 
 
-async def test_12_a_class_of_ones_own(tmp_path: Path) -> None:
+async def test_12_a_class_of_ones_own(node: Node) -> None:
     """Its node tells where it is."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of("Burstable"), "npu0", resource="aliyun.com/npu")
+    _, config = await node.create(pod_of("Burstable"), "npu0", resource="aliyun.com/npu")
 
-        assert place(config) == NODE_1
-        assert [device.host_path for device in config.devices] == ["/dev/npu0"]
+    assert place(config) == NODE_1
+    assert [device.host_path for device in config.devices] == ["/dev/npu0"]
 
 
 async def test_13_an_amd_card_by_its_nodes(tmp_path: Path) -> None:
@@ -186,8 +180,7 @@ async def test_14_who_was_created_before_by_a_hook_is_left(tmp_path: Path, force
     async with node.world:
         await node.world.stop_criproxy()
         legacy, _ = await node.create(pod_of("Burstable", "legacy"), "GPU-b", direct=True, cpus="16-31")
-        await node.world.start_criproxy()
-        await node.world.poll(lambda: node.world.controller.ready)
+        await node.world.start_known()
 
         await node.create(LARGE, "GPU-b")
         await node.world.controller.idle()
@@ -201,20 +194,17 @@ async def test_14_who_was_created_before_by_a_hook_is_left(tmp_path: Path, force
         assert ("no-device-nodes" in told) is not forced
 
 
-async def test_14_nodes_that_a_plugin_passed_let_it_move(tmp_path: Path) -> None:
+async def test_14_nodes_that_a_plugin_passed_let_it_move(node: Node) -> None:
     """Who was created before with the node of its card is moved like anybody else."""
-    node = node_at(tmp_path)
-    async with node.world:
-        passed = ("/dev/nvidia1",)
-        before, _ = await node.create(pod_of("Burstable", "b"), "GPU-b", devices=passed, direct=True, cpus="16-31")
-        await node.world.restart()
-        await node.world.poll(lambda: node.world.controller.ready)
+    passed = ("/dev/nvidia1",)
+    before, _ = await node.create(pod_of("Burstable", "b"), "GPU-b", devices=passed, direct=True, cpus="16-31")
+    await node.world.restart_known()
 
-        await node.create(LARGE, "GPU-b")
-        await node.world.controller.idle()
+    await node.create(LARGE, "GPU-b")
+    await node.world.controller.idle()
 
-        assert node.grants()["large"].exclusive <= NODE_1[0]
-        assert parse_cpuset(node.cpus(before)).isdisjoint(node.grants()["large"].exclusive)
+    assert node.grants()["large"].exclusive <= NODE_1[0]
+    assert parse_cpuset(node.cpus(before)).isdisjoint(node.grants()["large"].exclusive)
 
 
 @pytest.mark.parametrize("forced", [False, True])
@@ -226,8 +216,7 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
         sharer, config = await node.create(pod_of("Burstable", "sharer"), "GPU-b")
         await node.create(pod_of("Guaranteed", "first"), "GPU-a")
         assert place(config) == NODE_1
-        await node.world.restart()
-        await node.world.poll(lambda: node.world.controller.ready)
+        await node.world.restart_known()
 
         await node.create(LARGE, "GPU-b")
         await node.world.controller.idle()
@@ -242,56 +231,49 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("GPU-b", NODE_1), ("all", None)])
-async def test_17_a_cdi_name(tmp_path: Path, name: str, expected: tuple[CpuSet, str] | None) -> None:
+async def test_17_a_cdi_name(node: Node, name: str, expected: tuple[CpuSet, str] | None) -> None:
     """It tells the card; one that tells none gives no hint."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of("Burstable"), cdi=f"nvidia.com/gpu={name}")
+    _, config = await node.create(pod_of("Burstable"), cdi=f"nvidia.com/gpu={name}")
 
-        assert bool(node.hints()["gpu"]) is bool(expected)
-        if expected:
-            assert place(config) == expected
+    assert bool(node.hints()["gpu"]) is bool(expected)
+    if expected:
+        assert place(config) == expected
 
 
-async def test_a_restart_and_a_resize_keep_it(tmp_path: Path) -> None:
+async def test_a_restart_and_a_resize_keep_it(node: Node) -> None:
     """The store has the hint, so that a container that grows stays next to its card."""
-    node = node_at(tmp_path)
-    async with node.world:
-        key, _ = await node.create(pod_of("Guaranteed"), "GPU-b")
-        await node.world.restart()
-        assert node.hints() == {"gpu": (frozenset({1}),)}
+    key, _ = await node.create(pod_of("Guaranteed"), "GPU-b")
+    await node.world.restart()
+    assert node.hints() == {"gpu": (frozenset({1}),)}
 
-        larger = api.LinuxContainerResources(cpu_period=100_000, cpu_quota=400_000, cpu_shares=4096)
-        await node.world.client.update_container_resources(key, larger)
+    larger = api.LinuxContainerResources(cpu_period=100_000, cpu_quota=400_000, cpu_shares=4096)
+    await node.world.client.update_container_resources(key, larger)
 
-        assert len(node.grants()["gpu"].exclusive) == 4
-        assert node.grants()["gpu"].exclusive <= NODE_1[0]
+    assert len(node.grants()["gpu"].exclusive) == 4
+    assert node.grants()["gpu"].exclusive <= NODE_1[0]
 
 
 @pytest.mark.parametrize(("lists", "damaged"), [(False, False), (True, False), (False, True)])
-async def test_18_recovery_without_a_state(tmp_path: Path, lists: bool, damaged: bool) -> None:
+async def test_18_recovery_without_a_state(tmp_path: Path, node: Node, lists: bool, damaged: bool) -> None:
     """Three containers are found again with their cards: ours by their stamps, a stranger's by the checkpoint.
 
     A damaged checkpoint is told, and costs the stranger's hint alone.
     """
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(pod_of("Guaranteed", "owner"), "GPU-b")
-        await node.create(pod_of("Burstable", "sharer"), "GPU-a", "GPU-b")
-        await node.create(pod_of("Burstable", "stranger"), "GPU-b", direct=True)
-        stamp = read_stamp(config.annotations)
-        assert stamp is not None
-        assert (stamp.hints, "hints" in config.annotations[ANNOTATION]) == ("1", True)
-        hints, grants = {**node.hints(), "stranger": (frozenset({1}),)}, node.grants()
-        await node.world.stop_criproxy()
-        rmtree(tmp_path / "state")
-        node.kubelet.write(lists=lists)
-        if damaged:
-            node.kubelet.checkpoint.write_text("{")
+    _, config = await node.create(pod_of("Guaranteed", "owner"), "GPU-b")
+    await node.create(pod_of("Burstable", "sharer"), "GPU-a", "GPU-b")
+    await node.create(pod_of("Burstable", "stranger"), "GPU-b", direct=True)
+    stamp = read_stamp(config.annotations)
+    assert stamp is not None
+    assert (stamp.hints, "hints" in config.annotations[ANNOTATION]) == ("1", True)
+    hints, grants = {**node.hints(), "stranger": (frozenset({1}),)}, node.grants()
+    await node.world.stop_criproxy()
+    rmtree(tmp_path / "state")
+    node.kubelet.write(lists=lists)
+    if damaged:
+        node.kubelet.checkpoint.write_text("{")
 
-        await node.world.start_criproxy()
-        await node.world.poll(lambda: node.world.controller.ready)
+    await node.world.start_known()
 
-        assert node.hints() == hints | ({"stranger": ()} if damaged else {})
-        assert node.grants()["owner"] == grants["owner"]
-        assert ("the kubelet does not report what it allocated" in node.world.log.events()) is damaged
+    assert node.hints() == hints | ({"stranger": ()} if damaged else {})
+    assert node.grants()["owner"] == grants["owner"]
+    assert ("the kubelet does not report what it allocated" in node.world.log.events()) is damaged

@@ -266,8 +266,7 @@ async def test_reports_are_bounded(world: World) -> None:
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped) -> None:
     """What is not on disk is not done: the report fails, and its repetition acts."""
     async with on_failing_disk(tmp_path) as (world, store):
-        key = await world.run(gpu("one", "GPU-a"))
-        await world.rested()
+        key = await world.at_rest(gpu("one", "GPU-a"))
         store.full = True
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, "stop")

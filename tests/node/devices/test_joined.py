@@ -13,7 +13,7 @@ from criproxy.model.cpuset import parse_cpuset
 from lab.kubelet.kubelet import PodSpec
 from tests.devices.fixture import ALI
 from tests.node.devices.test_guard import envs
-from tests.node.devices.test_hints import GPU, NODE_1, SIZES, node_at, place
+from tests.node.devices.test_hints import GPU, NODE_1, SIZES, Node, node_at, place
 
 NODE_0 = (parse_cpuset("1-15"), "0")
 """But for the reserved CPU."""
@@ -50,16 +50,14 @@ def nodes(config: api.ContainerConfig) -> list[str]:
     ],
 )
 async def test_what_was_allocated(
-    tmp_path: Path, resource: str, ids: tuple[str, ...], shown: bytes, paths: list[str], expected: tuple[object, str]
+    node: Node, resource: str, ids: tuple[str, ...], shown: bytes, paths: list[str], expected: tuple[object, str]
 ) -> None:
     """A container sees the cards of its replicas, each once, and CPUs and memory are next to them."""
-    node = node_at(tmp_path)
-    async with node.world:
-        _, config = await node.create(allocated("gpu", resource, *ids))
+    _, config = await node.create(allocated("gpu", resource, *ids))
 
-        assert visible(config) == shown
-        assert nodes(config) == paths
-        assert place(config) == expected
+    assert visible(config) == shown
+    assert nodes(config) == paths
+    assert place(config) == expected
 
 
 async def test_shares_of_another_separator(tmp_path: Path) -> None:
@@ -73,21 +71,19 @@ async def test_shares_of_another_separator(tmp_path: Path) -> None:
         assert place(config) == NODE_1
 
 
-async def test_only_the_annotation_of_the_container_counts(tmp_path: Path) -> None:
+async def test_only_the_annotation_of_the_container_counts(node: Node) -> None:
     """Users write a pod's annotations: one of this name is no evidence; nor does the kubelet's checkpoint beside it.
 
     Two containers with replicas of one card each see that card.
     """
-    node = node_at(tmp_path)
-    async with node.world:
-        _, forged = await node.create(PodSpec("forger", (SIZES["Burstable"],), annotations={KEY: "GPU-b"}))
-        _, first = await node.create(allocated("one", GPU, "GPU-a::1"), "GPU-b::1")
-        _, second = await node.create(allocated("two", GPU, "GPU-a::0"))
+    _, forged = await node.create(PodSpec("forger", (SIZES["Burstable"],), annotations={KEY: "GPU-b"}))
+    _, first = await node.create(allocated("one", GPU, "GPU-a::1"), "GPU-b::1")
+    _, second = await node.create(allocated("two", GPU, "GPU-a::0"))
 
-        assert (visible(forged), nodes(forged)) == (b"void", [])
-        assert visible(first) == visible(second) == b"GPU-a"
-        assert place(first) == NODE_0
-        assert node.world.controller.devices.cards_given()["nvidia"] == 1
+    assert (visible(forged), nodes(forged)) == (b"void", [])
+    assert visible(first) == visible(second) == b"GPU-a"
+    assert place(first) == NODE_0
+    assert node.world.controller.devices.cards_given()["nvidia"] == 1
 
 
 async def test_containers_that_restart_keep_their_card(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from criproxy.process.tasks import Tasks
 from lab.kubelet.kubelet import PodSpec, sandbox_config
 from tests.allocations import Allocated, Allocations
 from tests.node.devices.test_guard import VOID, envs, world
-from tests.node.world import FAST, RecordingLog, World, refusal, sharer
+from tests.node.world import FAST, RecordingLog, World, refusal, sharer, soon
 
 GPU = "nvidia.com/gpu"
 FILES = KubeletFiles(socket="/k/sock", checkpoint="/k/checkpoint", timeout_s=60.0)
@@ -297,12 +297,9 @@ async def test_a_silent_one_is_asked_again_whatever_fails(
 
     monkeypatch.setattr(PodresourcesClient, "pods", fails_once)
     source.forget(MAIN.sandbox_id)  # nothing else asks any more
-    async with asyncio.timeout(60):
-        while failures:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.005)
-        allocations.answers.set()
-        while source.patience.hanging:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await soon(lambda: not failures)
+    allocations.answers.set()
+    await soon(lambda: not source.patience.hanging)
     assert isinstance(source.log, RecordingLog)
     assert "background work failed" in source.log.events()
     await source.close()
@@ -323,10 +320,8 @@ async def test_one_that_comes_late_is_heard_without_another_pod(
 
     await allocations.start()
 
-    async with asyncio.timeout(60):
-        while not source.counters.device_evidence["podresources", "answered"]:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.005)
-        await source.tasks.until_ended("wait for podresources")
+    await soon(lambda: source.counters.device_evidence["podresources", "answered"] > 0)
+    await source.tasks.until_ended("wait for podresources")
     await source.close()
     await source.tasks.stop()
 
@@ -346,9 +341,7 @@ async def test_a_checkpoint_that_hangs_is_told_of_once(allocations: Allocations,
 
     with path.open("w"):
         path.unlink()
-    async with asyncio.timeout(60):
-        while source.patience.hanging:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.005)
+    await soon(lambda: not source.patience.hanging)
     source._checkpoint.timeout_s = 60.0  # it does not hang any more
     inquiry = source._inquire(of("u9"))
     assert inquiry is not None

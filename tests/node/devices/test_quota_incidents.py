@@ -56,9 +56,8 @@ async def history(world: World, title: str) -> list[str]:
     return [text for record in records if record.kind is Kind.QUOTA for text in record.sentences]
 
 
-async def test_what_containers_have(world: World) -> None:
+async def test_what_containers_have(world: World, key: str) -> None:
     """The watcher learns of each container its cards and, for a vGPU, its quota; and which incidents go on."""
-    key = await world.run(pod("greedy"))
     whole = await world.run(allocated("whole", "nvidia.com/gpu", "GPU-b"))
     system = await world.run(pod("system", 1, namespace="kube-system"))
     ended = await world.run(pod("ended", 2))
@@ -82,9 +81,8 @@ async def test_what_containers_have(world: World) -> None:
     ]
 
 
-async def test_observed(world: World, stopped: Stopped) -> None:
+async def test_observed(world: World, key: str, stopped: Stopped) -> None:
     """With observe it is known everywhere, and nothing is done; within its quota it is no problem any more."""
-    key = await world.run(pod("greedy"))
     answer = await report(world, key, "observe")
 
     assert answer == {"stored": True, "act": False, "action": "observe"}
@@ -146,10 +144,8 @@ async def test_annotated(world: World, stopped: Stopped) -> None:
     assert not stopped.calls
 
 
-async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
+async def test_a_process_is_killed(world: World, key: str, stopped: Stopped) -> None:
     """With kill-process the watcher is told to act exactly once; a container that ends of it says why."""
-    key = await world.run(pod("greedy"))
-
     assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
     assert (await report(world, key, "kill-process", pid=8, start_ticks=80))["act"] is False
     await restart(world)
@@ -167,9 +163,8 @@ async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
     assert not stopped.calls
 
 
-async def test_an_answer_that_was_lost(world: World) -> None:
+async def test_an_answer_that_was_lost(world: World, key: str) -> None:
     """A watcher that says that it got no answer has not acted: it is told to."""
-    key = await world.run(pod("greedy"))
     await report(world, key, "kill-process")
 
     told_s = incidents(world)[0].excess.acted_s  # type: ignore[union-attr]
@@ -180,9 +175,8 @@ async def test_an_answer_that_was_lost(world: World) -> None:
     assert world.counters.quota_incidents == {("nvidia", "memory", "kill-process"): 1}
 
 
-async def test_a_container_that_runs_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_container_that_runs_on(world: World, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends long after a process of it was killed has ended for another reason, and is no incident."""
-    key = await world.run(pod("greedy"))
     await report(world, key, "kill-process")
     monkeypatch.setattr(rewrite, "KILL_S", -1.0)
 
@@ -191,9 +185,8 @@ async def test_a_container_that_runs_on(world: World, monkeypatch: pytest.Monkey
     assert await status(world, key) == await direct(world, key)
 
 
-async def test_who_was_stopped_is_not_told_to_be_within_its_quota(world: World) -> None:
+async def test_who_was_stopped_is_not_told_to_be_within_its_quota(world: World, key: str) -> None:
     """The watcher may see that it uses nothing before criproxy hears that it has ended."""
-    key = await world.run(pod("greedy"))
     await report(world, key, "observe")
     (incident,) = incidents(world)
     stopped = incident.with_uses(dict.fromkeys(incident.containers, Use.STOPPED))
@@ -217,9 +210,8 @@ async def test_who_is_being_stopped_is_not_told_to_be_within_its_quota(world: Wo
     assert not [text for text in await history(world, "default/greedy/main") if "within its quota" in text]
 
 
-async def test_each_incident_is_acted_on(world: World) -> None:
+async def test_each_incident_is_acted_on(world: World, key: str) -> None:
     """Within the quota and over it again is another incident; memory and cores have one each."""
-    key = await world.run(pod("greedy"))
     cores = {"quantity": "cores", "used": 80.0, "allowed": 25}
 
     assert (await report(world, key, "kill-process"))["act"]
@@ -232,9 +224,8 @@ async def test_each_incident_is_acted_on(world: World) -> None:
     assert why(await status(world, key))[0] in ("GPUMemoryQuotaExceeded", "GPUCoresQuotaExceeded")
 
 
-async def test_cores(world: World, stopped: Stopped) -> None:
+async def test_cores(world: World, key: str, stopped: Stopped) -> None:
     """Whoever is stopped for computing units has that as the reason; the grace period is that of the report."""
-    key = await world.run(pod("greedy"))
     await report(world, key, quantity="cores", used=79.6, allowed=25, stop_timeout_s=2.5)
     await world.poll(lambda: world.counters.quota_stops["nvidia", "cores"] == 1)
 
@@ -243,9 +234,8 @@ async def test_cores(world: World, stopped: Stopped) -> None:
     assert why(await status(world, key)) == said
 
 
-async def test_a_report_that_asks_for_more_or_less(world: World, stopped: Stopped) -> None:
+async def test_a_report_that_asks_for_more_or_less(world: World, key: str, stopped: Stopped) -> None:
     """It is the same incident, of which more is done; one that asks for less changes nothing."""
-    key = await world.run(pod("greedy"))
     await report(world, key, "annotate")
     (before,) = incidents(world)
 
@@ -306,9 +296,8 @@ NONE: list[tuple[Mapping[str, Any], str]] = [
 ]
 
 
-async def test_reports_that_are_none(world: World, stopped: Stopped) -> None:
+async def test_reports_that_are_none(world: World, key: str, stopped: Stopped) -> None:
     """They are refused with what is wrong, and nobody is touched."""
-    key = await world.run(pod("greedy"))
     for arguments, sentence in NONE:
         with pytest.raises(UsageError, match=sentence):
             await report(world, key, **arguments)
@@ -330,9 +319,8 @@ async def test_reports_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch
     assert (await report(world, first, "observe"))["stored"]
 
 
-async def test_bypass(world: World, stopped: Stopped) -> None:
+async def test_bypass(world: World, key: str, stopped: Stopped) -> None:
     """While an operator has every call pass, nobody could see the reason: nothing is done until that is over."""
-    key = await world.run(pod("greedy"))
     world.controller.bypass(BypassMode.ORDERED)
     with pytest.raises(CriproxyError, match="bypass is on"):
         await report(world, key)
@@ -345,9 +333,8 @@ async def test_bypass(world: World, stopped: Stopped) -> None:
     assert stopped.ids == [key]
 
 
-async def test_a_card_that_fails_is_another_incident(world: World) -> None:
+async def test_a_card_that_fails_is_another_incident(world: World, key: str) -> None:
     """A healthy card does not end the incident of a quota, and the end of that does not heal a card."""
-    key = await world.run(pod("greedy"))
     await report(world, key, "observe")
     commands = DevicePluginCommands(world.controller)
     lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.5, "reason": "XID 79"}

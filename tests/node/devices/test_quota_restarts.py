@@ -58,9 +58,7 @@ async def kill(world: World) -> None:
 
 async def run_recorded(world: World) -> str:
     """Run a container of which the disk has also the history, where it says which cards there are."""
-    key = await world.run(pod("greedy"))
-    await world.rested()
-    return key
+    return await world.at_rest(pod("greedy"))
 
 
 async def report_in_vain(world: World, stopped: Stopped) -> str:
@@ -116,9 +114,8 @@ async def test_a_container_that_may_be_within_its_quota(world: World, stopped: S
     assert why(await status(world, key)) == (SAID if is_over else ("", ""))
 
 
-async def test_a_container_whose_cards_are_not_known_yet(world: World) -> None:
+async def test_a_container_whose_cards_are_not_known_yet(world: World, key: str) -> None:
     """A crash can lose which card a container has: its report is to be repeated until a list has shown it."""
-    key = await world.run(pod("greedy"))
     world.controller.devices.holdings.forget(world.controller.node.containers[key].pod)
 
     with pytest.raises(CriproxyError, match="does not know yet which cards default/greedy/main has; report it again"):
@@ -147,9 +144,8 @@ async def test_killed_while_the_container_ends(world: World, stopped: Stopped) -
     assert why(await status(world, key)) == SAID
 
 
-async def test_within_while_it_is_being_stopped(world: World, stopped: Stopped) -> None:
+async def test_within_while_it_is_being_stopped(world: World, key: str, stopped: Stopped) -> None:
     """A container that frees its memory while it ends is no other case: its end is that stop."""
-    key = await world.run(pod("greedy"))
     asked: list[asyncio.Task[Mapping[str, Any]]] = []
     stopped.begun = lambda: asked.append(asyncio.create_task(within(world, key)))
     await report(world, key)
@@ -163,9 +159,8 @@ async def test_within_while_it_is_being_stopped(world: World, stopped: Stopped) 
     assert stopped.ids == [key]
 
 
-async def test_killed_after_that(world: World, stopped: Stopped) -> None:
+async def test_killed_after_that(world: World, key: str, stopped: Stopped) -> None:
     """What the runtime was at when the container came within its quota is brought to its end after a restart."""
-    key = await world.run(pod("greedy"))
     stopped.holds = True
     await report(world, key)
     await stopped.at_it.wait()
@@ -220,9 +215,8 @@ async def test_bypass_while_the_runtime_fails(world: World, stopped: Stopped, *,
     assert why(await status(world, key)) == (("", "") if comes_within else SAID)
 
 
-async def test_a_runtime_that_only_says_so(world: World, stopped: Stopped) -> None:
+async def test_a_runtime_that_only_says_so(world: World, key: str, stopped: Stopped) -> None:
     """A container that runs on after its stop has not ended: it keeps its vGPU, and is stopped again."""
-    key = await world.run(pod("greedy"))
     stopped.lies = True
     await report(world, key)
     await world.poll(lambda: len(stopped.calls) > 1)
@@ -265,8 +259,7 @@ async def test_a_watcher_that_is_silent(world: World, stopped: Stopped, monkeypa
 async def test_a_disk_that_fails(tmp_path: Path, stopped: Stopped, action: str) -> None:
     """What is not on disk is not done, and not remembered either: the report that is repeated is the first one."""
     async with on_failing_disk(tmp_path) as (world, store):
-        key = await world.run(pod("greedy"))
-        await world.rested()
+        key = await world.at_rest(pod("greedy"))
         store.full = True
         with pytest.raises(CriproxyError, match="it could not be stored, so criproxy does nothing"):
             await report(world, key, action)

@@ -83,81 +83,86 @@ def world(folder: Path, used: Policy = AWAY) -> World:
     return made
 
 
-async def test_all_is_sent_at_first_and_then_what_changes(tmp_path: Path) -> None:
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    """One that answers."""
+    made = Service()
+    async with serving(tmp_path, apply=made.apply, status=made.status):
+        yield made
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[World]:
+    """A criproxy that talks to it."""
+    async with world(tmp_path) as made:
+        yield made
+
+
+async def test_all_is_sent_at_first_and_then_what_changes(service: Service, there: World) -> None:
     """An owner's CPUs lose their interrupts when it comes, and have them again when it is gone."""
-    service = Service()
-    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await until(lambda: service.maps)
-        assert service.maps[0]["desired"]["irqs"] == {"cpus": "0-3"}
+    await until(lambda: service.maps)
+    assert service.maps[0]["desired"]["irqs"] == {"cpus": "0-3"}
 
-        await there.run(owner("one"))
-        await until(lambda: len(service.maps) == 2)
-        change = service.maps[1]
-        assert (change["after"], change["generation"]) == (1, 2)
-        assert change["layout"]["irqs"] == {"cpus": "0,2-3"}
+    await there.run(owner("one"))
+    await until(lambda: len(service.maps) == 2)
+    change = service.maps[1]
+    assert (change["after"], change["generation"]) == (1, 2)
+    assert change["layout"]["irqs"] == {"cpus": "0,2-3"}
 
-        service.generation = 0  # as after a restart of it
-        await until(lambda: len(service.maps) == 3)
-        assert service.maps[2]["desired"]["irqs"] == {"cpus": "0,2-3"}
-        assert said(there) == []
+    service.generation = 0  # as after a restart of it
+    await until(lambda: len(service.maps) == 3)
+    assert service.maps[2]["desired"]["irqs"] == {"cpus": "0,2-3"}
+    assert said(there) == []
 
 
-async def test_what_is_of_no_container_is_put_back(tmp_path: Path) -> None:
+async def test_what_is_of_no_container_is_put_back(service: Service, there: World) -> None:
     """Interrupts alone are a reason to tell the service, too."""
-    service = Service()
-    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await until(lambda: service.maps)
-        await there.controller.policy_switch.release("for the test")
-        await until(lambda: len(service.maps) == 2)
-        assert service.maps[1]["layout"] == {}
+    await until(lambda: service.maps)
+    await there.controller.policy_switch.release("for the test")
+    await until(lambda: len(service.maps) == 2)
+    assert service.maps[1]["layout"] == {}
 
 
-async def test_it_stays_connected_until_all_is_put_back(tmp_path: Path) -> None:
+async def test_it_stays_connected_until_all_is_put_back(service: Service, there: World) -> None:
     """What cannot be put back is told, until it is."""
-    service = Service()
-    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await until(lambda: service.maps)
-        service.troubles = [{"what": "files", "text": "cannot write '0' to irq"}]
-        await there.controller.policy_switch.release("for the test")
-        await until(lambda: len(service.maps) == 2)
-        await until(lambda: "what classes have changed is not put back: files: cannot write '0' to irq" in said(there))
-        assert there.controller.controls.mark.exists()
+    await until(lambda: service.maps)
+    service.troubles = [{"what": "files", "text": "cannot write '0' to irq"}]
+    await there.controller.policy_switch.release("for the test")
+    await until(lambda: len(service.maps) == 2)
+    await until(lambda: "what classes have changed is not put back: files: cannot write '0' to irq" in said(there))
+    assert there.controller.controls.mark.exists()
 
-        service.troubles = []
-        await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
-        assert said(there, "classes") == []
-        assert metric(there.controller, "controls_troubles") == 0
+    service.troubles = []
+    await until(lambda: there.controller.controls.state is ServiceState.UNUSED)
+    assert said(there, "classes") == []
+    assert metric(there.controller, "controls_troubles") == 0
 
 
-async def test_a_bypass_leaves_what_is_set(tmp_path: Path) -> None:
+async def test_a_bypass_leaves_what_is_set(service: Service, there: World) -> None:
     """As it leaves CPUs and the files that the runtime was given: nothing is sent."""
-    service = Service()
-    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await there.run(owner("one"))
-        await until(lambda: there.controller.controls.map.layout.irqs == Irqs(cpus="0,2-3"))
-        await until(lambda: not there.controller.controls.is_behind)
-        there.controller.bypass(BypassMode.ORDERED)
-        there.controller.controls.look()
-        assert not there.controller.controls.is_behind
-        assert there.controller.controls.map.parts is not None
+    await there.run(owner("one"))
+    await until(lambda: there.controller.controls.map.layout.irqs == Irqs(cpus="0,2-3"))
+    await until(lambda: not there.controller.controls.is_behind)
+    there.controller.bypass(BypassMode.ORDERED)
+    there.controller.controls.look()
+    assert not there.controller.controls.is_behind
+    assert there.controller.controls.map.parts is not None
 
 
-async def test_classes_that_come_back_on_a_slow_disk_are_sent(tmp_path: Path) -> None:
+async def test_classes_that_come_back_on_a_slow_disk_are_sent(service: Service, there: World) -> None:
     """After all was put back, and before the disk has noted that."""
-    service = Service()
-    async with serving(tmp_path, apply=service.apply, status=service.status), world(tmp_path) as there:
-        await until(lambda: service.maps)
-        state, client, go_on = there.controller.context.state, there.controller.controls, Event()
-        await until(client.mark.exists)
-        asyncio.get_running_loop().set_default_executor(slow := ThreadPoolExecutor(1))
-        slow.submit(go_on.wait)
-        state.submit(Released("for the test"))
-        await until(lambda: client.state is ServiceState.UNUSED)
-        state.submit(PolicyChanged(apply_all=True))
-        await until(lambda: client.map.parts)
-        go_on.set()
-        await until(lambda: len(service.maps) == 3)
-        await until(client.mark.exists)
+    await until(lambda: service.maps)
+    state, client, go_on = there.controller.context.state, there.controller.controls, Event()
+    await until(client.mark.exists)
+    asyncio.get_running_loop().set_default_executor(slow := ThreadPoolExecutor(1))
+    slow.submit(go_on.wait)
+    state.submit(Released("for the test"))
+    await until(lambda: client.state is ServiceState.UNUSED)
+    state.submit(PolicyChanged(apply_all=True))
+    await until(lambda: client.map.parts)
+    go_on.set()
+    await until(lambda: len(service.maps) == 3)
+    await until(client.mark.exists)
 
 
 async def test_without_classes_there_is_no_connection(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from tests.node.world import NO_EVENTS, NO_LOOKS, World, owner
 
 async def with_card(world: World) -> str:
     """A container that owns a CPU and must not be updated."""
-    card = await world.run(owner("card", 1))
-    await world.rested()
+    card = await world.at_rest(owner("card", 1))
     known = world.controller.node.containers[card]
     await world.controller.context.state.apply(Found(containers=(Present(replace(known, stays=True)),)))
     assert world.controller.node.containers[card].stays

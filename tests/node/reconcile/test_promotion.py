@@ -3,7 +3,6 @@
 import asyncio
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,12 @@ from criproxy.node.settings import OnError, Promote
 from criproxy.placement.answers.choice import choice_now
 from lab.emulator.runtime import RuntimeOptions
 from lab.kubelet.kubelet import MiniKubelet
-from tests.disks import fill, free, small_disk
+from tests.disks import fill, free
 from tests.node.record.test_disk import QUICK, back
 from tests.node.test_bypassed_calls import Placing
 from tests.node.world import FAST, STATIC, Slow, World, metric, owner, problems, sharer, situation
 
 OFF = replace(QUICK, promote=Promote.OFF)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Return the state directory, on a small disk of its own."""
-    with small_disk(tmp_path / "state") as state:
-        yield state
 
 
 def wrong(world: World) -> list[str]:
@@ -85,8 +77,7 @@ async def test_it_waits_for_room(tmp_path: Path, disk: Path) -> None:
         first = await world.run(owner("first", 2))
         await world.stop_criproxy()
         world.use(STATIC, promote=Promote.DEFAULT)
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
+        await world.start_known()
         assert (world.cpus(first), world.cpus(late)) == ("1-2", "0,3")
         assert len(wrong(world)) == 1
         await world.kubelet.stop(first)
@@ -120,9 +111,8 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
         assert "somebody else" not in await explained(world, late)
 
 
-async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(tmp_path: Path) -> None:
+async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(tmp_path: Path, slow: Slow) -> None:
     """The policy had no room for it, and was not asked again: it shares, and that is remembered."""
-    slow = Slow()
     async with Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
         there = await world.run(owner("there", 2))
         pod = owner("late", 2)
@@ -192,16 +182,15 @@ async def found_running(world: World) -> str:
     return ids["main"]
 
 
-async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
+async def test_who_was_there_before_is_only_a_notice(world: World) -> None:
     """It is left as it was found, and ``--check`` is content."""
-    async with World(tmp_path) as world:
-        await found_running(world)
-        await world.poll(lambda: world.controller.ready and not wrong(world))
-        (notice,) = notices(world)
-        assert notice.startswith(
-            "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running"
-        )
-        assert world.owned() == frozenset()
+    await found_running(world)
+    await world.poll(lambda: world.controller.ready and not wrong(world))
+    (notice,) = notices(world)
+    assert notice.startswith(
+        "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running"
+    )
+    assert world.owned() == frozenset()
 
 
 async def test_who_was_there_before_is_placed_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -30,18 +30,17 @@ async def test_a_cold_start_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ran_s", [0, 3600])
-async def test_a_restart_does_not_begin_anew(tmp_path: Path, ran_s: int) -> None:
+async def test_a_restart_does_not_begin_anew(world: World, ran_s: int) -> None:
     """What the container has run for counts, whoever was there to see it."""
-    async with World(tmp_path) as world:
-        container_id = await world.run(starting_cold("1h"))
-        world.runtime.core.records.containers[container_id].started_ns -= ran_s * 10**9
+    container_id = await world.run(starting_cold("1h"))
+    world.runtime.core.records.containers[container_id].started_ns -= ran_s * 10**9
 
-        await world.restart()
-        late = await world.kubelet.run_pod(
-            PodSpec("late", starting_cold("50ms").containers, annotations={"cold-start.criproxy.io": "50ms"})
-        )
+    await world.restart()
+    late = await world.kubelet.run_pod(
+        PodSpec("late", starting_cold("50ms").containers, annotations={"cold-start.criproxy.io": "50ms"})
+    )
 
-        await world.until(lambda: world.controller.node.containers[late[1]["main"]].warm)
-        if ran_s:
-            await world.until(lambda: world.controller.node.containers[container_id].warm)
-        assert world.controller.node.containers[container_id].warm == bool(ran_s)
+    await world.until(lambda: world.controller.node.containers[late[1]["main"]].warm)
+    if ran_s:
+        await world.until(lambda: world.controller.node.containers[container_id].warm)
+    assert world.controller.node.containers[container_id].warm == bool(ran_s)

@@ -100,35 +100,33 @@ async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("ends", ["stopped", "removed", "with-its-pod"])
-async def test_why_a_container_has_to_move_is_forgotten_with_it(tmp_path: Path, ends: str) -> None:
+async def test_why_a_container_has_to_move_is_forgotten_with_it(world: World, ends: str) -> None:
     """Also while updates are held, for hours perhaps: no worker of it ever begins that would end."""
-    async with World(tmp_path) as world:
-        reconciler = world.controller.reconciler
-        pod = sharer("shared")
-        sandbox_id, ids = await world.kubelet.run_pod(pod)
-        shared = ids["main"]
-        await world.rested()
-        reconciler.holds.add("a test")
-        await world.created(owner("owner", 2))
-        await world.until(lambda: shared in reconciler._causes)
+    reconciler = world.controller.reconciler
+    pod = sharer("shared")
+    sandbox_id, ids = await world.kubelet.run_pod(pod)
+    shared = ids["main"]
+    await world.rested()
+    reconciler.holds.add("a test")
+    await world.created(owner("owner", 2))
+    await world.until(lambda: shared in reconciler._causes)
 
-        if ends == "with-its-pod":
-            await world.kubelet.remove_pod(sandbox_id)
-        else:
-            await world.kubelet.stop(shared)
-        if ends == "removed":
-            await world.kubelet.remove(shared)
+    if ends == "with-its-pod":
+        await world.kubelet.remove_pod(sandbox_id)
+    else:
+        await world.kubelet.stop(shared)
+    if ends == "removed":
+        await world.kubelet.remove(shared)
 
-        await world.poll(lambda: not reconciler._causes)
+    await world.poll(lambda: not reconciler._causes)
 
 
-async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:
+async def test_a_blocker_that_has_exited_unnoticed_does_not_block(world: World) -> None:
     """A container that ended by itself has no CPUs to give up, whatever the node still believes."""
-    async with World(tmp_path) as world:
-        shared = await world.run(sharer("shared"))
-        world.runtime.exit_container(shared)
+    shared = await world.run(sharer("shared"))
+    world.runtime.exit_container(shared)
 
-        assert world.cpus(await world.run(owner("owner", 2))) == "1-2"
+    assert world.cpus(await world.run(owner("owner", 2))) == "1-2"
 
 
 async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
@@ -187,9 +185,8 @@ async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(
         await world.poll(lambda: world.cpus(ids["main"]) == "0-3")
 
 
-async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path) -> None:
+async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path, slow: Slow) -> None:
     """Its message named all CPUs: between the first one and the retry an owner had left, and another came after it."""
-    slow = Slow()
     never_asks = replace(FAST, unknown_pause_s=3600.0)
     async with World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
         first = await world.run(owner("first", 1))
@@ -213,15 +210,14 @@ async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: 
         assert world.cpus(shared) == "0,2-3"
 
 
-async def test_a_failed_start_gives_its_place_back(tmp_path: Path) -> None:
+async def test_a_failed_start_gives_its_place_back(world: World) -> None:
     """The container has exited then, and another may own its CPUs."""
-    async with World(tmp_path) as world:
-        _, container_id = await world.created(owner("broken", 2))
-        await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
+    _, container_id = await world.created(owner("broken", 2))
+    await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus="7"))
 
-        await refusal(world.kubelet.start(container_id), "cpuset")
+    await refusal(world.kubelet.start(container_id), "cpuset")
 
-        await world.until(lambda: not world.owned())
+    await world.until(lambda: not world.owned())
 
 
 async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Path) -> None:
@@ -234,21 +230,20 @@ async def test_held_calls_are_refused_while_nobody_knows_what_runs(tmp_path: Pat
         assert not world.controller.ready
 
 
-async def test_a_runtime_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+async def test_a_runtime_that_comes_late_is_waited_for(world: World) -> None:
     """With the runtime away at the start, criproxy says so and goes on by itself once it is there."""
-    async with World(tmp_path) as world:
-        pod = owner("owner", 1)
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        await world.stop_criproxy()
-        await world.runtime.stop()
-        await world.start_criproxy()
-        assert world.controller.problem
+    pod = owner("owner", 1)
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+    await world.stop_criproxy()
+    await world.runtime.stop()
+    await world.start_criproxy()
+    assert world.controller.problem
 
-        await world.runtime.start()
-        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+    await world.runtime.start()
+    await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
-        assert world.owned() == {1}
-        assert world.controller.problem is None
+    assert world.owned() == {1}
+    assert world.controller.problem is None
 
 
 class FailingStore(Store):

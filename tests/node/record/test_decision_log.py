@@ -14,57 +14,54 @@ def lines(world: World) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
+async def test_a_life_is_told_in_two_lines(world: World) -> None:
     """Who came, what it asked for, what it got and why; then that it gave its place back. Nothing twice."""
-    async with World(tmp_path) as world:
-        shared = await world.run(sharer("shared"))
-        await world.rested()
-        world.log.lines.clear()
-        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
-        reservation = world.controller.node.containers[ids["main"]].reservation
-        await world.booked()
-        await world.kubelet.remove_pod(sandbox_id)
-        await world.poll(lambda: len(world.log.lines) == 2)
+    shared = await world.at_rest(sharer("shared"))
+    world.log.lines.clear()
+    sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
+    reservation = world.controller.node.containers[ids["main"]].reservation
+    await world.booked()
+    await world.kubelet.remove_pod(sandbox_id)
+    await world.poll(lambda: len(world.log.lines) == 2)
 
-        placed, given_back = lines(world)
+    placed, given_back = lines(world)
 
-        assert placed == (
-            "container placed",
-            {
-                "container": "default/owner/main",
-                "sandbox": sandbox_id,
-                "reservation": reservation,
-                "qos": "Guaranteed",
-                "cpu_milli": 2000,
-                "cpu_limit_milli": 2000,
-                "memory_limit_bytes": GIB,
-                "cpus": "1-2",
-                "mems": "0",
-                "exclusive": "1-2",
-                "moved": 1,
-                "moves": (f"default/shared/main ({shared[:SHORT_ID]}): CPUs 0-3 → 0,3",),
-                "reasons": placed[1]["reasons"],
-            },
-        )
-        assert "default/owner/main gets exclusive CPUs 1-2" in str(placed[1]["reasons"])
-        assert given_back == (
-            "place released",
-            {
-                "container": "default/owner/main",
-                "id": ids["main"],
-                "exclusive": "1-2",
-                "moved": 1,
-                "moves": (f"default/shared/main ({shared[:SHORT_ID]}): CPUs 0,3 → 0-3",),
-            },
-        )
+    assert placed == (
+        "container placed",
+        {
+            "container": "default/owner/main",
+            "sandbox": sandbox_id,
+            "reservation": reservation,
+            "qos": "Guaranteed",
+            "cpu_milli": 2000,
+            "cpu_limit_milli": 2000,
+            "memory_limit_bytes": GIB,
+            "cpus": "1-2",
+            "mems": "0",
+            "exclusive": "1-2",
+            "moved": 1,
+            "moves": (f"default/shared/main ({shared[:SHORT_ID]}): CPUs 0-3 → 0,3",),
+            "reasons": placed[1]["reasons"],
+        },
+    )
+    assert "default/owner/main gets exclusive CPUs 1-2" in str(placed[1]["reasons"])
+    assert given_back == (
+        "place released",
+        {
+            "container": "default/owner/main",
+            "id": ids["main"],
+            "exclusive": "1-2",
+            "moved": 1,
+            "moves": (f"default/shared/main ({shared[:SHORT_ID]}): CPUs 0,3 → 0-3",),
+        },
+    )
 
 
 async def test_a_release_and_its_end_tell_who_moves(tmp_path: Path) -> None:
     """Each container with the id that crictl has, from where and to where; and that no policy has changed."""
     async with World(tmp_path) as world:
         shared = await world.run(sharer("shared"))
-        owning = await world.run(owner("owner", 2))
-        await world.rested()
+        owning = await world.at_rest(owner("owner", 2))
         world.log.lines.clear()
         await world.controller.policy_switch.release("somebody asked")
         await world.rested()

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,12 @@ from criproxy.model.record import Record
 from criproxy.node.settings import OnError, Promote, Settings
 from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
-from tests.disks import fill, free, remount, small_disk
+from tests.disks import fill, free, remount
 from tests.gates import Gate
 from tests.node.world import FAST, PATIENT_STORE, World, owner, refusal, said, sharer, situation
 
 QUICK = replace(FAST, store=replace(PATIENT_STORE, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Return the state directory, on a small disk of its own."""
-    with small_disk(tmp_path / "state") as state:
-        yield state
 
 
 async def back(world: World) -> None:
@@ -99,8 +92,7 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
 async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Path) -> None:
     """No call has to come before criproxy says that its state was removed, and stores all there is anew."""
     async with World(tmp_path, settings=replace(QUICK, resync_interval_s=0.05)) as world:
-        first = await world.run(owner("first", 2))
-        await world.rested()
+        first = await world.at_rest(owner("first", 2))
         (tmp_path / "state").rename(tmp_path / "removed")  # at once: criproxy may be writing, and makes it anew
         shutil.rmtree(tmp_path / "removed")
 
@@ -138,8 +130,7 @@ async def test_files_that_are_removed_at_rest_are_missed_before_the_next_change(
     """The state is written again; the next container with exclusive CPUs does not pay for it."""
     settings = replace(FAST, answer_check_s=0.01, resync_interval_s=3600.0, unknown_pause_s=3600.0)
     async with World(tmp_path, settings=settings) as world:
-        owned = await world.run(owner("owned", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owned", 1))
         await world.controller.context.state.find_history("owned")  # also what is written later
 
         for path in (tmp_path / "state").glob("criproxy.db*"):

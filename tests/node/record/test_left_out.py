@@ -73,18 +73,17 @@ async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: Nod
     assert manager._failures.counts["row"] == 2  # under its reservation, and under its id
 
 
-async def test_check_names_it(tmp_path: Path) -> None:
+async def test_check_names_it(world: World) -> None:
     """`status` and ``--check`` say whose state is missing, and what that means."""
-    async with World(tmp_path) as world:
-        await world.poll(lambda: world.controller.ready)
-        manager = world.controller.context.state
-        absurd = creating("absurd")
-        await manager.submit(replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH)))
-        await manager.flush()
+    await world.poll(lambda: world.controller.ready)
+    manager = world.controller.context.state
+    absurd = creating("absurd")
+    await manager.submit(replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH)))
+    await manager.flush()
 
-        (problem,) = said(world, "stored")
+    (problem,) = said(world, "stored")
 
-        assert "default/pod/absurd" in problem
+    assert "default/pod/absurd" in problem
 
 
 async def test_a_record_that_cannot_be_stored_is_counted(manager: NodeState) -> None:

@@ -17,8 +17,8 @@ from criproxy.placement.policies.none import NonePolicy
 from criproxy.placement.records.history import Entry
 from criproxy.process.failures import Failures
 from criproxy.process.tasks import Tasks
-from tests.node.record.test_persister import EMPTY, LIMIT_S
-from tests.node.world import RecordingLog
+from tests.node.record.test_persister import EMPTY
+from tests.node.world import RecordingLog, soon
 
 ONE = Container(key="r", pod="s", name="one")
 
@@ -46,9 +46,7 @@ class Told:
 
     async def until(self, count: int) -> None:
         """Wait until so many were heard of."""
-        async with asyncio.timeout(LIMIT_S):
-            while len(self.heard) < count:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.005)
+        await soon(lambda: len(self.heard) >= count)
 
 
 async def test_what_happens_is_told_a_little_later_and_in_order() -> None:

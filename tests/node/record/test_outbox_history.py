@@ -61,31 +61,29 @@ async def test_reservations_are_in_the_order_of_time(tmp_path: Path) -> None:
     assert (begun, len(set(lives)), {len(life) for life in lives}) == (sorted(begun), 3, {len("r-") + 32})
 
 
-async def test_the_life_of_an_owner(tmp_path: Path) -> None:
+async def test_the_life_of_an_owner(world: World) -> None:
     """From what its message said to what it gave back, under its id and its name."""
-    async with World(tmp_path) as world:
-        container_id = await world.run(owner("trader", 2))
-        await world.booked()
-        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
+    container_id = await world.run(owner("trader", 2))
+    await world.booked()
+    await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
 
-        records = await story(world, container_id[:12])
-        told = [record for record in records if record.kind is not Kind.CONSIDERED]  # which comes at any time later
+    records = await story(world, container_id[:12])
+    told = [record for record in records if record.kind is not Kind.CONSIDERED]  # which comes at any time later
 
-        assert kinds(told) == [Kind.ASKED, Kind.GRANTED, Kind.CREATED, Kind.STARTED, Kind.EXITED, Kind.GONE]
-        assert len(of_kind(records, Kind.CONSIDERED)) == 1
-        assert records == await story(world, "default/trader/main")
-        asked, granted, *_, exited, _ = told
-        assert asked.facts["cpu_shares"] == 2048
-        assert asked.facts["cpu_quota"] == 200_000
-        assert "CPU request 2, from cpu_shares 2048" in asked.sentences
-        assert granted.facts["exclusive_cpus"] == "1-2"
-        assert "its pod is Guaranteed and it asks for 2" in granted.sentences[0]
-        assert exited.sentences == ("it ended: its exclusive CPUs 1-2 are free",)
+    assert kinds(told) == [Kind.ASKED, Kind.GRANTED, Kind.CREATED, Kind.STARTED, Kind.EXITED, Kind.GONE]
+    assert len(of_kind(records, Kind.CONSIDERED)) == 1
+    assert records == await story(world, "default/trader/main")
+    asked, granted, *_, exited, _ = told
+    assert asked.facts["cpu_shares"] == 2048
+    assert asked.facts["cpu_quota"] == 200_000
+    assert "CPU request 2, from cpu_shares 2048" in asked.sentences
+    assert granted.facts["exclusive_cpus"] == "1-2"
+    assert "its pod is Guaranteed and it asks for 2" in granted.sentences[0]
+    assert exited.sentences == ("it ended: its exclusive CPUs 1-2 are free",)
 
 
-async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
+async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path, slow: Slow) -> None:
     """Who is moved off CPUs finds the newcomer's name in its story, and the newcomer for whom its start waited."""
-    slow = Slow()
     async with World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         web, pod = await world.run(sharer("web")), owner("trader", 2)
         slow.hold("UpdateContainerResources")
@@ -104,40 +102,37 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
 
 
 @pytest.mark.parametrize("when", ["as-soon-as-it-is-decided", "while-the-create-waits-for-the-disk"])
-async def test_the_cause_of_a_move_is_told_whoever_asks_for_it_first(tmp_path: Path, when: str) -> None:
+async def test_the_cause_of_a_move_is_told_whoever_asks_for_it_first(tmp_path: Path, world: World, when: str) -> None:
     """As the container's own start may, before the controller does it for the create."""
-    async with World(tmp_path, settings=FAST) as world:
-        await world.stop_criproxy()
-        disk = StalledDisk(tmp_path / "state")
-        world.make_store = lambda: disk
-        await world.start_criproxy()
-        web = await world.run(sharer("web"))
-        await world.rested()
-        disk.answers.clear()
-        creating = asyncio.create_task(world.run(owner("trader", 2)))
-        await world.until(lambda: world.controller.node.grants[web].cpus == {0, 3})
-        if when == "while-the-create-waits-for-the-disk":
-            await world.poll(disk.stalls.is_set)
-        world.controller.reconciler.enqueue([web], read=True)
-        await world.poll(lambda: world.cpus(web) == "0,3")
-        disk.answers.set()
-        await creating
+    await world.stop_criproxy()
+    disk = StalledDisk(tmp_path / "state")
+    world.make_store = lambda: disk
+    await world.start_criproxy()
+    web = await world.at_rest(sharer("web"))
+    disk.answers.clear()
+    creating = asyncio.create_task(world.run(owner("trader", 2)))
+    await world.until(lambda: world.controller.node.grants[web].cpus == {0, 3})
+    if when == "while-the-create-waits-for-the-disk":
+        await world.poll(disk.stalls.is_set)
+    world.controller.reconciler.enqueue([web], read=True)
+    await world.poll(lambda: world.cpus(web) == "0,3")
+    disk.answers.set()
+    await creating
 
-        (update,) = of_kind(await story(world, web), Kind.UPDATED)
+    (update,) = of_kind(await story(world, web), Kind.UPDATED)
 
-        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
+    assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
 
 
-async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
+async def test_a_refused_create_is_found_by_its_name(world: World) -> None:
     """It has no id, but what it asked and why it was refused is told."""
-    async with World(tmp_path) as world:
-        caught = await refusal(world.run(owner("greedy", 4)))
+    caught = await refusal(world.run(owner("greedy", 4)))
 
-        records = await story(world, "default/greedy/main")
-        (refused,) = of_kind(records, Kind.REFUSED)
+    records = await story(world, "default/greedy/main")
+    (refused,) = of_kind(records, Kind.REFUSED)
 
-        assert {*kinds(records)} == {Kind.ASKED, Kind.REFUSED, Kind.CONSIDERED}
-        assert refused.sentences == (caught.details,)
+    assert {*kinds(records)} == {Kind.ASKED, Kind.REFUSED, Kind.CONSIDERED}
+    assert refused.sentences == (caught.details,)
 
 
 async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
@@ -155,21 +150,20 @@ async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
         assert "default/web/main" in waited.sentences[0]
 
 
-async def test_a_resize_tells_what_the_kubelet_sent(tmp_path: Path) -> None:
+async def test_a_resize_tells_what_the_kubelet_sent(world: World) -> None:
     """Only the fields that the update sets are told, then what came of it."""
-    async with World(tmp_path) as world:
-        container_id = await world.run(owner("trader", 1))
-        linux = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000, cpu_period=100_000)
-        await world.client.update_container_resources(container_id, linux)
+    container_id = await world.run(owner("trader", 1))
+    linux = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000, cpu_period=100_000)
+    await world.client.update_container_resources(container_id, linux)
 
-        asked, placed = of_kind(await story(world, container_id), Kind.RESIZED)
+    asked, placed = of_kind(await story(world, container_id), Kind.RESIZED)
 
-        assert asked.sentences == (
-            "the kubelet resizes it",
-            "CPU request 2, from cpu_shares 2048",
-            "CPU limit 2, from cpu_quota 200000 µs of 100000 µs",
-        )
-        assert placed.facts["exclusive_cpus"] == "1-2"
+    assert asked.sentences == (
+        "the kubelet resizes it",
+        "CPU request 2, from cpu_shares 2048",
+        "CPU limit 2, from cpu_quota 200000 µs of 100000 µs",
+    )
+    assert placed.facts["exclusive_cpus"] == "1-2"
 
 
 def test_a_decision_about_the_node_is_recorded_once_and_for_each_container_it_is_about() -> None:

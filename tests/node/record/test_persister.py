@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -24,7 +24,7 @@ from criproxy.process.tasks import Tasks
 from criproxy.simulate.hosts import machine
 from criproxy.store.store import Store
 from criproxy.store.writing import LeftOut
-from tests.node.world import PATIENT_STORE, RecordingLog
+from tests.node.world import PATIENT_STORE, RecordingLog, soon
 
 EMPTY = Node(machine(nodes=1, cores=4))
 PATIENT = replace(PATIENT_STORE, retry_pause_s=0.01, retry_limit_s=0.02)
@@ -73,6 +73,12 @@ class Disk:
         return [reason for *_, reasons in self.written for reason in reasons]
 
 
+@pytest.fixture
+def disk() -> Disk:
+    """One that does not answer yet."""
+    return Disk()
+
+
 def decided(keeper: Persister, number: int) -> Node:
     """Let *keeper* have a node and a reason of its own; returns the node."""
     pod = Pod(key=f"pod{number}")
@@ -97,21 +103,13 @@ def new(disk: Disk, *, hangs: bool = False) -> tuple[Persister, RecordingLog]:
     return keeper_of(disk)
 
 
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait for *happened*, which the keeper's timer brings about."""
-    async with asyncio.timeout(LIMIT_S):
-        while not happened():  # noqa: ASYNC110 (a keeper tells nobody)
-            await asyncio.sleep(0.005)
-
-
-async def test_what_nobody_waits_for_is_written_soon_and_together() -> None:
+async def test_what_nobody_waits_for_is_written_soon_and_together(disk: Disk) -> None:
     """A hundred changes are one write of the newest node, with every record in order."""
-    disk = Disk()
     keeper, _ = new(disk)
     await keeper.check()
     last = [decided(keeper, number) for number in range(100)][-1]
 
-    await until(lambda: bool(disk.reasons))
+    await soon(lambda: bool(disk.reasons))
 
     assert disk.tries == 2
     assert disk.written[-1][:2] == (EMPTY, last)
@@ -124,9 +122,8 @@ def table_of(number: int) -> Record:
     return Record(0, "", "", Kind.CONSIDERED, (f"table {number}",))
 
 
-async def test_what_was_compared_waits_for_another_change(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_compared_waits_for_another_change(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written with it, or alone where none comes; who reads or ends does not wait."""
-    disk = Disk()
     keeper, _ = new(disk)
     await keeper.check()
     keeper.add(table_of(1))
@@ -134,7 +131,7 @@ async def test_what_was_compared_waits_for_another_change(monkeypatch: pytest.Mo
     assert disk.tries == 1
 
     decided(keeper, 1)
-    await until(lambda: bool(disk.reasons))
+    await soon(lambda: bool(disk.reasons))
     assert (disk.tries, disk.reasons) == (2, ["table 1", "reason 1"])
     keeper.add(table_of(2))
     await keeper.flush()
@@ -143,16 +140,15 @@ async def test_what_was_compared_waits_for_another_change(monkeypatch: pytest.Mo
     monkeypatch.setattr(persister, "LATER_S", 0.01)
     other, _ = new(disk)
     other.add(table_of(3))
-    await until(lambda: disk.reasons[3:] == ["table 3"])
+    await soon(lambda: disk.reasons[3:] == ["table 3"])
     keeper.add(table_of(4))
     await keeper.close()
     assert disk.reasons[4:] == ["table 4"]
     await other.close()
 
 
-async def test_what_is_to_be_kept_together_is_one_write() -> None:
+async def test_what_is_to_be_kept_together_is_one_write(disk: Disk) -> None:
     """Who waits for the node alone gets it without the history, but for what nothing else would tell after a crash."""
-    disk = Disk()
     keeper, _ = new(disk)
     await keeper.check()
     decided(keeper, 1)
@@ -170,13 +166,12 @@ async def test_what_is_to_be_kept_together_is_one_write() -> None:
     await keeper.close()
 
 
-async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
+async def test_who_waits_is_told_when_its_own_version_is_written(disk: Disk) -> None:
     """What came while the disk was at work goes with the next write, which begins at once; the history follows."""
-    disk = Disk()
     keeper, _ = keeper_of(disk)
     decided(keeper, 1)
     first = asyncio.create_task(keeper.durable())
-    await until(lambda: disk.tries == 1)
+    await soon(lambda: disk.tries == 1)
     node = decided(keeper, 2)
     second = asyncio.create_task(keeper.durable())
     await asyncio.sleep(0)
@@ -189,7 +184,7 @@ async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
     await keeper.durable()
     assert disk.tries == len(disk.written) == 2
     assert "reason 2" not in disk.reasons
-    await until(lambda: disk.reasons == ["reason 1", "reason 2"])
+    await soon(lambda: disk.reasons == ["reason 1", "reason 2"])
     await keeper.close()
 
 
@@ -226,7 +221,7 @@ async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
     assert not keeper._failures.recent()  # criproxy works, and `error` tells of the disk
 
     disk.problem = None
-    await until(lambda: keeper.error is None)
+    await soon(lambda: keeper.error is None)
     await keeper.flush()
 
     assert disk.reasons == ["reason 1", "reason 2"]
@@ -236,14 +231,13 @@ async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
     await keeper.close()
 
 
-async def test_a_write_that_has_begun_answers_no_check() -> None:
+async def test_a_write_that_has_begun_answers_no_check(disk: Disk) -> None:
     """It may have taken the last free space: whoever ends a release then would give exclusive CPUs unstored."""
-    disk = Disk()
     keeper, _ = keeper_of(disk)
     disk.then = StoreError("disk is full")
     decided(keeper, 1)
     flushing = asyncio.create_task(keeper.flush())
-    await until(lambda: disk.tries == 1)
+    await soon(lambda: disk.tries == 1)
     checking = asyncio.create_task(keeper.check())
     await asyncio.sleep(0)
 
@@ -270,9 +264,8 @@ async def test_only_the_timer_tries_a_failing_disk() -> None:
     await keeper.close()
 
 
-async def test_a_disk_that_hangs_stops_nobody() -> None:
+async def test_a_disk_that_hangs_stops_nobody(disk: Disk) -> None:
     """After the limit a write counts as failed, no other is begun before it ends, and late success is success."""
-    disk = Disk()
     keeper, _ = new(disk, hangs=True)
 
     decided(keeper, 1)
@@ -285,7 +278,7 @@ async def test_a_disk_that_hangs_stops_nobody() -> None:
     assert disk.tries == 1
 
     disk.answers.set()
-    await until(lambda: keeper.error is None)
+    await soon(lambda: keeper.error is None)
     await keeper.flush()
 
     befores = [before for before, *_ in disk.written]
@@ -295,9 +288,8 @@ async def test_a_disk_that_hangs_stops_nobody() -> None:
     await keeper.close()
 
 
-async def test_calls_without_a_pause_do_not_keep_the_history_from_the_disk() -> None:
+async def test_calls_without_a_pause_do_not_keep_the_history_from_the_disk(disk: Disk) -> None:
     """There is always a caller that waits for the node alone, and no entry is lost."""
-    disk = Disk()
     keeper, _ = new(disk)
     await keeper.check()
     numbers = range(MAX_RECORDS + 500)
@@ -324,7 +316,7 @@ async def test_memory_is_bounded_while_the_disk_is_away() -> None:
             await keeper.flush()  # those that were tried come first
 
     disk.problem = None
-    await until(lambda: keeper.error is None)
+    await soon(lambda: keeper.error is None)
     await keeper.flush()
 
     assert disk.reasons == [f"reason {number}" for number in range(10, MAX_RECORDS + 10)]
@@ -378,7 +370,7 @@ def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], waits: 
                     continue
                 assert disk.content is node
             await asyncio.sleep(0)
-        await until(lambda: keeper.error is None and len(disk.reasons) == len(waits))
+        await soon(lambda: keeper.error is None and len(disk.reasons) == len(waits))
         await keeper.close()
         return disk, node
 
@@ -403,9 +395,8 @@ async def test_the_end_tries_once_more() -> None:
         assert ("state lost: the runtime is asked at the next start" in log.events()) is (problem is not None)
 
 
-async def test_a_disk_that_hangs_at_the_end_holds_up_nobody_for_long() -> None:
+async def test_a_disk_that_hangs_at_the_end_holds_up_nobody_for_long(disk: Disk) -> None:
     """It gets its time once, and what is lost is told."""
-    disk = Disk()
     keeper, log = new(disk, hangs=True)
     decided(keeper, 1)
 
@@ -416,9 +407,8 @@ async def test_a_disk_that_hangs_at_the_end_holds_up_nobody_for_long() -> None:
     assert log.events()[-1] == "state lost: the runtime is asked at the next start"
 
 
-async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_of_ours_does_not_end_the_tries(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
-    disk = Disk()
     keeper, log = new(disk)
     write, planted = Persister._write, [ValueError("planted")]
 
@@ -432,7 +422,7 @@ async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.Monk
 
     await keeper.flush()
     assert "planted" in str(keeper.error)
-    await until(lambda: keeper.error is None)
+    await soon(lambda: keeper.error is None)
     (failure,) = keeper._failures.recent()
     assert (failure.kind, "ValueError('planted')" in failure.text) == ("background", True)
     assert [keys["exc_info"] is not None for event, keys in log.lines if event == "background work failed"] == [True]

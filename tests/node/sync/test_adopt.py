@@ -43,32 +43,32 @@ def make_newer(state: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lose, corrupt, make_newer])
-async def test_a_lost_store_is_rebuilt_from_the_runtime(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_a_lost_store_is_rebuilt_from_the_runtime(
+    tmp_path: Path, world: World, damage: Callable[[Path], None]
+) -> None:
     """The same owners, the same cpusets, the same sizes; and no update is sent."""
-    async with World(tmp_path) as world:
-        first, second = await world.run(sharer("first")), await world.run(owner("second", 1))
-        third, fourth = await world.run(owner("third", 1)), await world.run(sharer("fourth"))
-        before = world.controller.node
-        places = {key: world.cpus(key) for key in (first, second, third, fourth)}
-        await world.stop_criproxy()
-        damage(tmp_path / "state")
+    first, second = await world.run(sharer("first")), await world.run(owner("second", 1))
+    third, fourth = await world.run(owner("third", 1)), await world.run(sharer("fourth"))
+    before = world.controller.node
+    places = {key: world.cpus(key) for key in (first, second, third, fourth)}
+    await world.stop_criproxy()
+    damage(tmp_path / "state")
 
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
+    await world.start_known()
 
-        after = world.controller.node
-        assert {key: world.cpus(key) for key in places} == places
-        assert {k: (g.cpus, g.exclusive, g.mems) for k, g in after.grants.items()} == {
-            k: (g.cpus, g.exclusive, g.mems) for k, g in before.grants.items()
-        }
-        assert {k: (c.sizes, c.qos, c.reservation, c.title) for k, c in after.containers.items()} == {
-            k: (c.sizes, c.qos, c.reservation, c.title) for k, c in before.containers.items()
-        }
-        assert dict(after.pods) == dict(before.pods)
-        assert all(after.applied[key].cpus == grant.cpus for key, grant in after.grants.items())
-        assert world.counters.updates_sent == 0
-        assert world.cpus(await world.run(owner("next", 1))) == "3"
-        assert world.cpus(first) == "0"
+    after = world.controller.node
+    assert {key: world.cpus(key) for key in places} == places
+    assert {k: (g.cpus, g.exclusive, g.mems) for k, g in after.grants.items()} == {
+        k: (g.cpus, g.exclusive, g.mems) for k, g in before.grants.items()
+    }
+    assert {k: (c.sizes, c.qos, c.reservation, c.title) for k, c in after.containers.items()} == {
+        k: (c.sizes, c.qos, c.reservation, c.title) for k, c in before.containers.items()
+    }
+    assert dict(after.pods) == dict(before.pods)
+    assert all(after.applied[key].cpus == grant.cpus for key, grant in after.grants.items())
+    assert world.counters.updates_sent == 0
+    assert world.cpus(await world.run(owner("next", 1))) == "3"
+    assert world.cpus(first) == "0"
 
 
 async def test_a_lost_owner_keeps_its_cpus_though_a_call_about_it_ends_meanwhile(
@@ -115,23 +115,22 @@ async def test_a_lost_owner_keeps_its_cpus_though_a_call_about_it_ends_meanwhile
         slow.let_go("StopContainer")
 
 
-async def test_a_resized_and_a_created_owner_are_found_with_their_places(tmp_path: Path) -> None:
+async def test_a_resized_and_a_created_owner_are_found_with_their_places(tmp_path: Path, world: World) -> None:
     """The stamp of one is older than its resize: the sizes in force count; the other will start on what is told."""
-    async with World(tmp_path) as world:
-        resized = await world.run(owner("resized", 1))
-        await world.kubelet.update(resized, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
-        await world.poll(lambda: world.cpus(resized) == "1-2")
-        _, created = await world.created(owner("created", 1))
-        await world.stop_criproxy()
-        lose(tmp_path / "state")
+    resized = await world.run(owner("resized", 1))
+    await world.kubelet.update(resized, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
+    await world.poll(lambda: world.cpus(resized) == "1-2")
+    _, created = await world.created(owner("created", 1))
+    await world.stop_criproxy()
+    lose(tmp_path / "state")
 
-        await world.start_criproxy()
-        shared = await world.run(sharer("shared"))
-        await world.kubelet.start(created)
+    await world.start_criproxy()
+    shared = await world.run(sharer("shared"))
+    await world.kubelet.start(created)
 
-        assert world.owned() == {1, 2, 3}
-        assert world.controller.node.containers[resized].cpu_milli == 2000
-        assert [world.cpus(key) for key in (resized, created, shared)] == ["1-2", "3", "0"]
+    assert world.owned() == {1, 2, 3}
+    assert world.controller.node.containers[resized].cpu_milli == 2000
+    assert [world.cpus(key) for key in (resized, created, shared)] == ["1-2", "3", "0"]
 
 
 async def beside(world: World, *pods: PodSpec) -> list[str]:
@@ -140,36 +139,33 @@ async def beside(world: World, *pods: PodSpec) -> list[str]:
     world.kubelet._client = world.direct
     ids = [await world.run(pod) for pod in pods]
     world.kubelet._client = world.client
-    await world.start_criproxy()
-    await world.poll(lambda: world.controller.ready)
+    await world.start_known()
     return ids
 
 
-async def test_what_others_started_is_taken_in_with_what_it_asked_for(tmp_path: Path) -> None:
+async def test_what_others_started_is_taken_in_with_what_it_asked_for(world: World) -> None:
     """Class, sizes and names are those of its create, though no stamp says them; it stays where it is and shares."""
-    async with World(tmp_path) as world:
-        spec = ContainerSpec("main", IMAGE, cpu_request_milli=300, memory_request_bytes=GIB, cpu_limit_milli=2000)
-        (foreign,) = await beside(world, PodSpec("foreign", (spec,)))
+    spec = ContainerSpec("main", IMAGE, cpu_request_milli=300, memory_request_bytes=GIB, cpu_limit_milli=2000)
+    (foreign,) = await beside(world, PodSpec("foreign", (spec,)))
 
-        container = world.controller.node.containers[foreign]
-        assert (container.qos, container.cpu_milli, container.cpu_limit_milli) == (QosClass.BURSTABLE, 300, 2000)
-        assert (container.title, container.state) == ("default/foreign/main", ContainerState.RUNNING)
-        assert world.controller.node.pods[container.pod].qos is QosClass.BURSTABLE
-        assert world.cpus(foreign) == "0-3"
-        assert world.counters.adoptions == 1
+    container = world.controller.node.containers[foreign]
+    assert (container.qos, container.cpu_milli, container.cpu_limit_milli) == (QosClass.BURSTABLE, 300, 2000)
+    assert (container.title, container.state) == ("default/foreign/main", ContainerState.RUNNING)
+    assert world.controller.node.pods[container.pod].qos is QosClass.BURSTABLE
+    assert world.cpus(foreign) == "0-3"
+    assert world.counters.adoptions == 1
 
 
-async def test_a_container_of_others_leaves_the_cpus_of_an_owner(tmp_path: Path) -> None:
+async def test_a_container_of_others_leaves_the_cpus_of_an_owner(world: World) -> None:
     """It was started on all CPUs; the conflict is repaired, counted and said."""
-    async with World(tmp_path) as world:
-        owned = await world.run(owner("owner", 2))
-        (foreign,) = await beside(world, sharer("foreign"))
+    owned = await world.run(owner("owner", 2))
+    (foreign,) = await beside(world, sharer("foreign"))
 
-        await world.poll(lambda: world.cpus(foreign) == "0,3")
+    await world.poll(lambda: world.cpus(foreign) == "0,3")
 
-        assert world.cpus(owned) == "1-2"
-        assert world.counters.conflicts_repaired == 2
-        assert "other containers used exclusive CPUs, and move away" in world.log.events()
+    assert world.cpus(owned) == "1-2"
+    assert world.counters.conflicts_repaired == 2
+    assert "other containers used exclusive CPUs, and move away" in world.log.events()
 
 
 async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -> None:
@@ -211,34 +207,32 @@ async def test_who_was_watched_is_pinned_once_the_policy_file_says_so(tmp_path: 
         await world.poll(lambda: world.cpus(foreign) == "0,2-3")
 
 
-async def test_a_restored_pod_is_taken_in(tmp_path: Path) -> None:
+async def test_a_restored_pod_is_taken_in(world: World) -> None:
     """Its containers come to life without a create, on CPUs that somebody owns: they leave those at once."""
-    async with World(tmp_path) as world:
-        await world.run(owner("owner", 2))
-        pod = sharer("restored")
-        request = api.RestorePodRequest(
-            config=sandbox_config(pod), container_configs=[container_config(pod, pod.containers[0], 8 * GIB)]
-        )
+    await world.run(owner("owner", 2))
+    pod = sharer("restored")
+    request = api.RestorePodRequest(
+        config=sandbox_config(pod), container_configs=[container_config(pod, pod.containers[0], 8 * GIB)]
+    )
 
-        reply = await world.client.call("RestorePod", request, api.RestorePodResponse)
+    reply = await world.client.call("RestorePod", request, api.RestorePodResponse)
 
-        (restored,) = reply.restored_containers
-        await world.poll(lambda: world.cpus(restored.container_id) == "0,3")
-        assert world.controller.node.containers[restored.container_id].title == "default/restored/main"
+    (restored,) = reply.restored_containers
+    await world.poll(lambda: world.cpus(restored.container_id) == "0,3")
+    assert world.controller.node.containers[restored.container_id].title == "default/restored/main"
 
 
-async def test_a_pod_that_is_resized_is_looked_at(tmp_path: Path) -> None:
+async def test_a_pod_that_is_resized_is_looked_at(world: World) -> None:
     """Whatever the runtime did to its containers meanwhile is repaired."""
-    async with World(tmp_path) as world:
-        sandbox_id, ids = await world.kubelet.run_pod(sharer("shared"))
-        await world.run(owner("owner", 2))
-        everything = api.LinuxContainerResources(cpuset_cpus="0-3")
-        await world.direct.update_container_resources(ids["main"], everything)
-        request = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id)
+    sandbox_id, ids = await world.kubelet.run_pod(sharer("shared"))
+    await world.run(owner("owner", 2))
+    everything = api.LinuxContainerResources(cpuset_cpus="0-3")
+    await world.direct.update_container_resources(ids["main"], everything)
+    request = api.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox_id)
 
-        await world.client.call("UpdatePodSandboxResources", request, api.UpdatePodSandboxResourcesResponse)
+    await world.client.call("UpdatePodSandboxResources", request, api.UpdatePodSandboxResourcesResponse)
 
-        await world.poll(lambda: world.cpus(ids["main"]) == "0,3")
+    await world.poll(lambda: world.cpus(ids["main"]) == "0,3")
 
 
 async def test_many_containers_are_taken_in_with_few_decisions(tmp_path: Path) -> None:
@@ -248,8 +242,7 @@ async def test_many_containers_are_taken_in_with_few_decisions(tmp_path: Path) -
         await world.stop_criproxy()
         lose(tmp_path / "state")
 
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
+        await world.start_known()
 
         assert len(world.controller.node.grants) == 200
         assert violations(world.controller.node) == []
@@ -282,8 +275,7 @@ async def test_one_that_cannot_be_understood_holds_up_no_other(
         lose(tmp_path / "state")
         monkeypatch.setattr(of, name, fails)
 
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
+        await world.start_known()
         another = await world.run(owner("another", 1))
 
         assert (world.cpus(owned), world.cpus(another), world.cpus(broken[0])) == ("1", "2", "0,3")

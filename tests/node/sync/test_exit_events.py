@@ -113,8 +113,7 @@ async def test_an_event_that_cannot_be_read_is_no_failure_of_criproxy(tmp_path: 
     """The stream is opened again: what ended meanwhile is listed, and later ends come as events."""
     async with World(tmp_path, settings=ONLY_EVENTS) as world:
         await streaming(world)
-        missed, later = await world.run(owner("missed", 1)), await world.run(owner("later", 1))
-        await world.rested()
+        missed, later = await world.run(owner("missed", 1)), await world.at_rest(owner("later", 1))
         event = api.ContainerEventResponse(container_id=missed, container_event_type=api.CONTAINER_STOPPED_EVENT)
 
         world.runtime.core.events.send(event.SerializeToString()[:-3])

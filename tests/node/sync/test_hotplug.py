@@ -131,9 +131,7 @@ async def test_the_cgroup_above_the_pods_that_a_sandbox_names(
     await world.until(lambda: (world.cpus(owned), world.cpus(shared)) == ("1", "0,2"))
     await refusal(run_below(world, owner("greedy", 2), root, driver), "but only 1 is available")
 
-    await world.restart()
-
-    await world.until(lambda: world.controller.ready)
+    await world.restart_known()
     assert format_cpuset(world.controller.node.topology.cpus) == "0-2"
     limited(tmp_path, cgroup, "0-1")
     await world.until(lambda: world.cpus(shared) == "0")
@@ -160,8 +158,7 @@ async def test_a_pod_below_another_cgroup_does_not_shrink_the_machine(world: Wor
     with pytest.raises(RuntimeCallError, match=r"below /small/kubepods .CPUs 0-1.* below /kubepods .CPUs 0-3"):
         await run_below(world, sharer("other"), "/small")
 
-    await world.restart()
-    await world.until(lambda: world.controller.ready)
+    await world.restart_known()
     await world.controller.hotplug.check()
     assert format_cpuset(world.controller.node.topology.cpus) == "0-3"
     assert (world.cpus(owned), world.cpus(shared)) == ("1-2", "0,3")
@@ -193,8 +190,7 @@ async def test_the_cgroup_of_the_pods_that_came_first_stays_after_a_restart(worl
     await run_below(world, sharer("third"), "/small")
     limited(tmp_path, "small", "0-1")
 
-    await world.restart()
-    await world.until(lambda: world.controller.ready)
+    await world.restart_known()
     await world.controller.hotplug.check()
 
     assert world.cpus(first) == "0-3"

@@ -42,12 +42,10 @@ def fails(world: World, times: float = inf) -> asyncio.Event:
     return failed
 
 
-async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
+async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path, slow: Slow) -> None:
     """Two hundred calls about one container that did not end it are one task, which ends with the runtime's answer."""
-    slow = Slow()
     async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), QUIET) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         slow["ContainerStatus"] = 60.0
         inquiry = world.controller.outcomes
 
@@ -62,8 +60,7 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
 async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_path: Path) -> None:
     """The pauses between two questions grow, up to a bound."""
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         inquiry, pauses_s = world.controller.outcomes, list[float]()
         enough, timeout = asyncio.Event(), asyncio.timeout
 
@@ -90,8 +87,7 @@ async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
     """However long criproxy would have waited because the runtime did not answer before."""
     patient = replace(QUIET, unknown_pause_s=1000 * LIMIT_S)
     async with World(tmp_path, NO_EVENTS, patient) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         inquiry, failed = world.controller.outcomes, fails(world, 1)
         inquiry.ask(owned)
         await failed.wait()
@@ -106,8 +102,7 @@ async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """An answer from before the last call says nothing of what came of that."""
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         inquiry = world.controller.outcomes
         questions, original = list[str](), inquiry.context.cgroups.ask
 
@@ -150,13 +145,11 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path, *, resiz
         await world.poll(lambda: not asking(ids["main"]))
 
 
-async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path: Path) -> None:
+async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path: Path, slow: Slow) -> None:
     """A stop without an exit is asked for beside the stream; the exit of another that comes next is seen at once."""
-    slow = Slow()
     async with World(tmp_path, RuntimeOptions(latency_s=slow), ONLY_EVENTS) as world:
         await streaming(world)
-        first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
-        await world.rested()
+        first, second = await world.run(owner("first", 1)), await world.at_rest(owner("second", 1))
         slow["ContainerStatus"] = 60.0
         stopped = api.ContainerEventResponse(container_id=first, container_event_type=api.CONTAINER_STOPPED_EVENT)
 
@@ -182,8 +175,7 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
         await learn(self, key, state)
 
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         inquiry = world.controller.outcomes
         monkeypatch.setattr(Outcomes, "_apply_state", fails_once)
         world.runtime.exit_container(owned)
@@ -225,8 +217,7 @@ async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
 async def test_a_reservation_that_nobody_waits_for_is_asked_for(tmp_path: Path) -> None:
     """The next comparison with the runtime finds it, however it came to be left behind."""
     async with World(tmp_path, NO_EVENTS, QUIET) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         sandbox_id = await world.kubelet.run_sandbox(owner("left", 1))
         left = replace(world.controller.node.containers[owned], key="r-left", pod=sandbox_id, pod_name="left")
         await world.controller.context.state.apply(ContainerCreating(left))

@@ -41,8 +41,7 @@ async def test_a_restart_of_the_runtime_is_noticed_and_what_happened_meanwhile(t
         world.runtime.core.remove_container(world.runtime.core.records.container(removed))
         await world.runtime.start()
 
-        async with asyncio.timeout(60):
-            await world.poll(lambda: world.cpus(stays) == "0-3")
+        await world.poll(lambda: world.cpus(stays) == "0-3")
 
         node = world.controller.node
         assert node.containers[exits].state is ContainerState.EXITED
@@ -273,29 +272,29 @@ async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
         assert at_s[1] - begun_s >= 2 * pause_s * 0.95
 
 
-async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(world: World) -> None:
     """As crictl does for people, and runtimes understand it: the next list takes nothing from its containers."""
-    async with World(tmp_path) as world:
-        pod = owner("pod")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
+    pod = owner("pod")
+    sandbox_id = await world.kubelet.run_sandbox(pod)
 
-        container_id = await world.kubelet.create(pod, sandbox_id[:12], pod.containers[0])
+    container_id = await world.kubelet.create(pod, sandbox_id[:12], pod.containers[0])
 
-        await world.poll(lambda: container_id in world.controller.node.containers)
-        assert world.controller.node.containers[container_id].pod == sandbox_id
-        await world.kubelet.start(container_id)
-        await world.rested()
-        await compared_as_after_a_start(world)
-        compared = world.counters.resyncs
-        world.controller.runtime_lost()
-        await world.poll(lambda: world.counters.resyncs > compared)
-        assert world.owned() == {1}
+    await world.poll(lambda: container_id in world.controller.node.containers)
+    assert world.controller.node.containers[container_id].pod == sandbox_id
+    await world.kubelet.start(container_id)
+    await world.rested()
+    await compared_as_after_a_start(world)
+    compared = world.counters.resyncs
+    world.controller.runtime_lost()
+    await world.poll(lambda: world.counters.resyncs > compared)
+    assert world.owned() == {1}
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["at-once", "after-a-restart"])
-async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again(tmp_path: Path, restart: bool) -> None:
+async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again(
+    tmp_path: Path, slow: Slow, restart: bool
+) -> None:
     """Its later attempt came before the answer of its start: it runs, so no container gets its CPUs exclusively."""
-    slow = Slow()
     slow.hold("StartContainer")
     options = replace(NO_EVENTS, latency_s=slow)
     async with World(tmp_path, options, DEAF) as world:

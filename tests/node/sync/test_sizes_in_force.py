@@ -58,13 +58,11 @@ async def test_a_container_that_shrank_while_the_runtime_could_not_ask(tmp_path:
         assert len(world.owned()) == 1
 
 
-async def test_a_resize_that_the_runtime_is_at_is_not_taken_back(tmp_path: Path) -> None:
+async def test_a_resize_that_the_runtime_is_at_is_not_taken_back(tmp_path: Path, slow: Slow) -> None:
     """The runtime still reports the size before it."""
-    slow = Slow()
     settings = replace(NO_LOOKS, moves_created=False)
     async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), settings) as world:
-        grown = await world.run(owner("grown", 1))
-        await world.rested()
+        grown = await world.at_rest(owner("grown", 1))
         slow.hold("UpdateContainerResources")
         resize = asyncio.create_task(world.client.update_container_resources(grown, asked_for(2)))
         await slow.asked.wait()
@@ -180,8 +178,7 @@ async def test_a_resize_during_another_bypass_while_sizes_are_asked_for_is_seen(
 async def test_a_size_that_cannot_be_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """Nobody waits for it meanwhile."""
     async with Placing(tmp_path) as world:
-        grown = await world.run(owner("grown", 1))
-        await world.rested()
+        grown = await world.at_rest(owner("grown", 1))
         world.runtime.lose_status(grown)
         await resized_unseen(world, grown, 2)
         await world.run(sharer("other"))
@@ -205,21 +202,20 @@ async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) 
         await world.poll(lambda: world.controller.ready and not wrong(world))
 
 
-async def test_a_comparison_that_is_cancelled_before_its_questions_begin_leaves_none_behind(tmp_path: Path) -> None:
+async def test_a_comparison_that_is_cancelled_before_its_questions_begin_leaves_none_behind(world: World) -> None:
     """As by the end of criproxy; Python warns of a call that was made and never awaited."""
-    async with World(tmp_path) as world:
-        await world.run(sharer("shared"))
-        items = await world.direct.list_containers()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what an earlier test has left behind is no matter of this one
-            gc.collect()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            comparing = asyncio.create_task(follow_sizes(world.controller.context, items, lambda *_: False))
-            await asyncio.sleep(0)
-            comparing.cancel()
-            await asyncio.wait([comparing])
-            gc.collect()
+    await world.run(sharer("shared"))
+    items = await world.direct.list_containers()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what an earlier test has left behind is no matter of this one
+        gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        comparing = asyncio.create_task(follow_sizes(world.controller.context, items, lambda *_: False))
+        await asyncio.sleep(0)
+        comparing.cancel()
+        await asyncio.wait([comparing])
+        gc.collect()
 
-        assert comparing.cancelled()
-        assert [text for each in caught if "never awaited" in (text := str(each.message))] == []
+    assert comparing.cancelled()
+    assert [text for each in caught if "never awaited" in (text := str(each.message))] == []

@@ -71,8 +71,7 @@ async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: 
     """The old size is in force, and has no room any more: the container gets it as soon as there is."""
     slow = Slow(UpdateContainerResources=60.0)
     async with World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
-        owned = await world.run(owner("owner", 3))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 3))
         world.runtime.lose_status(owned)  # which size is in force is not known before the others have the CPUs
         await cut(world.kubelet.update(owned, size(1000)), slow)
         slow.clear()
@@ -144,8 +143,7 @@ async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(
         sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
         await world.stop_criproxy()
         monkeypatch.setattr(Resync, "_compare", compared)
-        await world.start_criproxy()
-        await world.poll(lambda: world.controller.ready)
+        await world.start_known()
         assert sandbox_id in world.controller.node.pods
 
         await MiniKubelet(world.direct).remove_pod(sandbox_id)
@@ -223,20 +221,19 @@ async def test_a_create_of_unknown_outcome_gives_way_to_its_next_attempt(tmp_pat
         assert len(world.cpus(await world.run(owner("other", 2)))) == len("1-2")
 
 
-async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_path: Path) -> None:
+async def test_a_container_that_was_given_up_before_it_ran_is_not_started(world: World) -> None:
     """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
-    async with World(tmp_path) as world:
-        pod = sharer("pod")
-        sandbox_id, first = await world.created(pod)
-        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
-        await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
-        await world.run(owner("owner", 1))
+    pod = sharer("pod")
+    sandbox_id, first = await world.created(pod)
+    await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+    await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
+    await world.run(owner("owner", 1))
 
-        caught = await refusal(world.kubelet.start(first))
+    caught = await refusal(world.kubelet.start(first))
 
-        assert caught.code is StatusCode.FAILED_PRECONDITION
-        assert "default/pod/main was abandoned before it ran" in caught.details
-        assert world.runtime.cpuset(first) is None
+    assert caught.code is StatusCode.FAILED_PRECONDITION
+    assert "default/pod/main was abandoned before it ran" in caught.details
+    assert world.runtime.cpuset(first) is None
 
 
 async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started(
@@ -355,9 +352,8 @@ async def test_a_cut_create_is_not_given_up_while_it_is_repeated(
         assert not world.controller.node.containers
 
 
-async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path: Path) -> None:
+async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path: Path, slow: Slow) -> None:
     """No create ends a container that has an id: its CPUs stay its own, whatever became of the repetition."""
-    slow = Slow()
     quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
     async with World(tmp_path, runtime(slow), quick) as world:
         pod = owner("owner", 2)
@@ -376,8 +372,7 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
     """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
     slow = Counting()
     async with World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
-        owned = await world.run(owner("owner", 1))
-        await world.rested()
+        owned = await world.at_rest(owner("owner", 1))
         slow["UpdateContainerResources"] = 60.0
         await cut(world.kubelet.update(owned, size(2000)), slow)
         slow.clear()
@@ -393,9 +388,8 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
         assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
 
 
-async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
+async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path, slow: Slow) -> None:
     """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
-    slow = Slow()
     slow.hold("StartContainer")
     patient = replace(SLOW_TO_ASK, unknown_pause_s=10.0)
     async with World(tmp_path, runtime(slow), patient) as world:

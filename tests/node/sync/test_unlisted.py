@@ -57,8 +57,7 @@ def unlisted(world: World) -> list[str]:
 async def test_nobody_else_gets_their_cpus(tmp_path: Path) -> None:
     """Containers and sandboxes are missing: the next pod gets other CPUs, and all is well with the next list."""
     async with World(tmp_path, NO_EVENTS, OFTEN) as world:
-        first = await world.run(owner("first"))
-        await world.rested()
+        first = await world.at_rest(owner("first"))
         had = world.cpus(first)
         world.runtime.leave_out(*ids(world))
 
@@ -80,8 +79,7 @@ async def test_nobody_else_gets_their_cpus(tmp_path: Path) -> None:
 async def test_a_full_node_stays_full(tmp_path: Path) -> None:
     """Before criproxy refuses a create it lists once more: that list may be wrong, too."""
     async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
-        first = await world.run(owner("first", 3))
-        await world.rested()
+        first = await world.at_rest(owner("first", 3))
         world.runtime.leave_out(*ids(world))
 
         assert (await refusal(world.run(owner("second", 3)))).code is StatusCode.RESOURCE_EXHAUSTED
@@ -93,8 +91,7 @@ async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> No
     """What the last run has stored keeps its place: the runtime is asked for each one that its list lacks."""
     world = World(tmp_path, NO_EVENTS, NO_LOOKS)
     async with world if has_cgroups else without_cgroups(world):
-        first = await world.run(owner("first"))
-        await world.rested()
+        first = await world.at_rest(owner("first"))
         await world.stop_criproxy()
         world.runtime.leave_out(*ids(world))
 
@@ -108,8 +105,7 @@ async def test_a_start_with_such_a_list(tmp_path: Path, has_cgroups: bool) -> No
 async def test_where_no_cgroup_is_found_its_status_counts(tmp_path: Path) -> None:
     """It runs: it keeps its place. It is not found: it is forgotten at once."""
     async with without_cgroups(World(tmp_path, NO_EVENTS, NO_LOOKS)) as world:
-        runs, gone = await world.run(owner("runs")), await world.run(owner("gone"))
-        await world.rested()
+        runs, gone = await world.run(owner("runs")), await world.at_rest(owner("gone"))
         world.runtime.leave_out(*ids(world))
         world.runtime.core.remove_container(world.runtime.core.records.container(gone))
 
@@ -135,8 +131,7 @@ async def test_one_of_which_nothing_can_be_learnt_is_forgotten_in_the_end(
 
     monkeypatch.setattr(Resync, "_due", due_later)
     async with without_cgroups(World(tmp_path, options, settings)) as world:
-        broken = await world.run(owner("broken"))
-        await world.rested()
+        broken = await world.at_rest(owner("broken"))
         world.runtime.leave_out(*ids(world))
         if how == "fails":
             world.runtime.lose_status(broken)
@@ -169,8 +164,7 @@ async def test_a_cgroup_that_does_not_answer_holds_up_nobody(tmp_path: Path, mon
     """The runtime is asked instead, and the place is kept."""
     monkeypatch.setattr("criproxy.node.cgroups._READ_S", 0.5)
     async with World(tmp_path, NO_EVENTS, NO_LOOKS) as world:
-        first = await world.run(owner("first"))
-        await world.rested()
+        first = await world.at_rest(owner("first"))
         folder = group_of(tmp_path, first)
         world.runtime.leave_out(*ids(world))
         threads = threading.active_count()
@@ -220,8 +214,7 @@ async def test_kept_cpus_of_a_sandbox_that_is_gone_are_free(tmp_path: Path) -> N
 async def test_who_runs_though_the_runtime_has_forgotten_it_keeps_its_place(tmp_path: Path) -> None:
     """Neither a list nor a status has it; its processes run all the same, and when they have ended it is forgotten."""
     async with World(tmp_path, NO_EVENTS, OFTEN) as world:
-        first = await world.run(owner("first"))
-        await world.rested()
+        first = await world.at_rest(owner("first"))
         folder = group_of(tmp_path, first)
         del world.runtime.core.records.containers[first]
 

@@ -256,9 +256,8 @@ async def test_one_that_has_ended_before_it_is_seen(
         assert not [each for each in others if "unplaced_since_s" in each.facts]
 
 
-async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path) -> None:
+async def test_one_that_ends_between_the_list_and_the_look(tmp_path: Path, slow: Slow) -> None:
     """The list calls it running; there is nothing to adopt any more, and no later list need have it."""
-    slow = Slow()
     async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), UNTIL_ASKED) as world:
         await placed_and_listed(world)
         await world.stop_criproxy()
@@ -406,9 +405,8 @@ async def test_one_that_was_seen_by_a_run_that_was_killed_before_it_was_on_disk(
         assert text.endswith("; it ended before criproxy saw it")
 
 
-async def test_one_that_has_ended_before_a_run_that_lists_nothing(tmp_path: Path) -> None:
+async def test_one_that_has_ended_before_a_run_that_lists_nothing(tmp_path: Path, slow: Slow) -> None:
     """The runtime does not answer that run, which stores something and ends: the next one tells."""
-    slow = Slow()
     async with World(tmp_path, replace(NO_EVENTS, latency_s=slow), UNTIL_ASKED) as world:
         seen = await placed_and_listed(world)
         await world.poll((tmp_path / "state" / SEEN).exists)

@@ -22,8 +22,7 @@ def untold(world: World) -> list[str]:
 async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:
     """The list of the runtime is enough."""
     async with World(tmp_path, NO_EVENTS, OFTEN) as world:
-        broken, other = await world.run(owner("broken")), await world.run(owner("other"))
-        await world.rested()
+        broken, other = await world.run(owner("broken")), await world.at_rest(owner("other"))
         world.runtime.lose_status(broken)
         world.runtime.exit_container(broken)
         world.runtime.exit_container(other)
@@ -41,8 +40,7 @@ async def test_criproxy_begins_to_place_all_the_same(tmp_path: Path, *, ended: b
     The check says that nobody sees where it is as long as it is there.
     """
     async with World(tmp_path, NO_EVENTS, OFTEN) as world:
-        broken = await world.run(owner("broken"))
-        await world.rested()
+        broken = await world.at_rest(owner("broken"))
         await world.stop_criproxy()
         world.runtime.lose_status(broken)
         if ended:
