@@ -1,9 +1,11 @@
 """What balloon types ask that cannot be is found before a policy file counts, with its place."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from criproxy.placement.options.policy_options import Misfit
 from criproxy.placement.policies.balloons import BalloonsOptions
 from tests.placement.policies.shapes import n4c16
 
@@ -13,12 +15,16 @@ CPU_DEVICE = "/sys/devices/system/cpu/cpu6/cache/index0"
 def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN401
     """What `criproxy check` says of balloons of these types on a machine of 16 CPUs."""
     checked = BalloonsOptions.model_validate({"balloonTypes": types, **options})
-    found = list(checked.contradictions()) or list(checked.misfits(n4c16()))
-    return [f"{'.'.join(map(str, misfit.path))}: {misfit.text}" for misfit in found]
+    return said(list(checked.contradictions()) or checked.misfits(n4c16()))
+
+
+def said(misfits: Iterable[Misfit]) -> list[str]:
+    """Each of *misfits* in a sentence with its place."""
+    return [f"{'.'.join(map(str, misfit.path))}: {misfit.text}" for misfit in misfits]
 
 
 @pytest.mark.parametrize(
-    ("types", "said"),
+    ("types", "text"),
     [
         pytest.param(
             [{"name": "a", "minCPUs": 3, "maxCPUs": 2}],
@@ -130,11 +136,11 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
     ],
 )
-def test_what_cannot_be_is_found(types: list[dict[str, Any]], said: str) -> None:
+def test_what_cannot_be_is_found(types: list[dict[str, Any]], text: str) -> None:
     """Exactly one sentence, with the option that is to blame."""
     (mistake,) = mistakes(*types)
 
-    assert mistake.startswith(said)
+    assert mistake.startswith(text)
 
 
 def test_types_that_nobody_may_name() -> None:
@@ -200,13 +206,8 @@ def test_what_has_no_effect_is_noted() -> None:
         {"turboDomain": "package", "balloonTypes": [{"name": "a", "showContainersInNrt": True}]}
     )
 
-    assert [(note.path, note.text) for note in options.notes()] == [
-        (
-            ("turboDomain",),
-            "has no effect: criproxy does not divide turbo frequencies; maxFreq of CPU classes limits them",
-        ),
-        (
-            ("balloonTypes", 0, "showContainersInNrt"),
-            "has no effect: criproxy does not export NodeResourceTopology objects",
-        ),
+    none = "has no effect: criproxy does not"
+    assert said(options.notes()) == [
+        f"turboDomain: {none} divide turbo frequencies; maxFreq of CPU classes limits them",
+        f"balloonTypes.0.showContainersInNrt: {none} export NodeResourceTopology objects",
     ]

@@ -83,15 +83,8 @@ def test_all_parts_of_the_documents_together_are_limited() -> None:
 def test_a_document_counts_once_and_only_if_it_is_read() -> None:
     """Not those that another form overrules, that no policy reads or that the namespace may not use."""
     long = a_map(3, 6_000)
-    wishes = wishes_of(
-        {
-            "criproxy.io/hide-hyperthreads": long,
-            "criproxy.io/prefer-shared-cpus": long,
-            "prefer-shared-cpus.criproxy.io": "true",
-            "criproxy.io/cpu.preserve": long,
-            "criproxy.io/no-such-key": long,
-        }
-    )
+    keys = ("hide-hyperthreads", "prefer-shared-cpus", "cpu.preserve", "no-such-key")
+    wishes = wishes_of({**{f"criproxy.io/{key}": long for key in keys}, "prefer-shared-cpus.criproxy.io": "true"})
     for _ in range(3):
         assert wishes.boolean("hide-hyperthreads") is True
         assert wishes.boolean("prefer-shared-cpus") is True

@@ -73,14 +73,13 @@ def test_invariants(topology: Topology, policy: TopologyAwarePolicy, life: list[
             assert not frozenset[int]().union(*shared) & isolated
 
 
+larger = st.builds(
+    Sizes, cpu_milli=st.sampled_from([1000, 2000, 3000, 4000, 5000, 7000]), memory_limit_bytes=st.just(GIB)
+)
 growth = st.lists(
     st.one_of(
         creating,
-        st.builds(
-            lambda key, cpu: ev.ContainerResized(key, Sizes(cpu_milli=cpu, memory_limit_bytes=GIB)),
-            st.sampled_from(NAMES),
-            st.sampled_from([1000, 2000, 3000, 4000, 5000, 7000]),
-        ),
+        st.builds(ev.ContainerResized, st.sampled_from(NAMES), larger),
     ),
     min_size=15,
     max_size=40,

@@ -179,11 +179,10 @@ def catalogue(options: BalloonsFields, topology: Topology) -> Catalogue:
     loads = {load.name: load for load in options.load_classes}
     kinds: dict[str, Kind] = {}
     for index, kind in enumerate(types):
-        own = tuple(cpus for _, cpus in devices[kind.name])
         levels = {name: loads[name].level for name in kind.loads if name in loads}
         alone = {loads[name].level for name in kind.loads if name in loads and loads[name].overloads_level_in_balloon}
         wants = Wants(
-            near=own,
+            near=tuple(cpus for _, cpus in devices[kind.name]),
             away=_others(kind.name, types, devices, topology),
             balanced=_either(kind.allocator_topology_balancing, default=options.allocator_topology_balancing),
             spread=_either(kind.prefer_spread_on_physical_cores, default=options.prefer_spread_on_physical_cores),
@@ -191,8 +190,7 @@ def catalogue(options: BalloonsFields, topology: Topology) -> Catalogue:
             alone=tuple(sorted(alone)),
         )
         kinds[kind.name] = Kind(index, kind, wants, loads=levels)
-    for kind in types:
-        kinds[kind.name] = _composed(kinds[kind.name], kinds)
+    kinds = {name: _composed(kind, kinds) for name, kind in kinds.items()}
     if options.rules == "crirm":
         kinds = {name: _by_crirm(kind, options, topology) for name, kind in kinds.items()}
     return Catalogue(options, topology, tuple(kinds.values()))

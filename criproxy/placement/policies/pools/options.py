@@ -12,6 +12,7 @@ from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.text.amounts import are
 from criproxy.model.workload import Container
+from criproxy.placement.alloc.rank import Criterion
 from criproxy.placement.options.policy_options import Misfit, NamespacePattern, Options, may_use, missing_cpus
 from criproxy.placement.policies.pools.plan import DEFAULT, RESERVED, Amount, CpuList, Instance, Plan, Pool, make_plan
 
@@ -40,9 +41,11 @@ class Alone:
         """Whether a pool is free, and leaves a CPU to shared containers."""
         return instance.cpus.isdisjoint(self.taken) and bool((self.node.shared_cpus | self.had) - instance.cpus)
 
-    def order(self, instance: Instance) -> tuple[bool, bool]:
-        """The one that it has, then those next to its pod, then all others."""
-        return instance.cpus != self.had, self.node.topology.nodes_of(instance.cpus).isdisjoint(self.near)
+    def criteria(self, instance: Instance) -> tuple[Criterion, ...]:
+        """The one that it has is best, then those next to its pod, then all others."""
+        is_far = self.node.topology.nodes_of(instance.cpus).isdisjoint(self.near)
+        is_other = instance.cpus != self.had
+        return Criterion("it is already there", int(is_other)), Criterion("it is next to its pod", int(is_far))
 
 
 def open_cpus(plan: Plan, node: Node, reserved: CpuSet) -> CpuSet:

@@ -274,12 +274,8 @@ def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidat
 
 def _ranked_alone(alone: Alone, kind: Sequence[Instance]) -> list[Candidate]:
     """The pools of a kind that a container may have alone: its own, then those next to its pod, then all others."""
-    orders = {index: alone.order(each) for index, each in enumerate(kind) if alone.may_have(each)}
-    names = "it is already there", "it is next to its pod"
-    return ranked(
-        Candidate(index, kind[index].name, tuple(map(Criterion, names, map(int, order))))
-        for index, order in orders.items()
-    )
+    fitting = ((index, each) for index, each in enumerate(kind) if alone.may_have(each))
+    return ranked(Candidate(index, each.name, alone.criteria(each)) for index, each in fitting)
 
 
 def _full(instance: Instance) -> str:

@@ -54,11 +54,10 @@ def live(topology: Topology, life: Sequence[Coming | int], *, pessimistic: bool)
     """What a life leaves, if nothing is ever wrong in it."""
     node = Node(topology)
     for event in life:
-        node = (
-            go(node, f"c{event}", pessimistic=pessimistic)
-            if isinstance(event, int)
-            else come(node, event, pessimistic=pessimistic)
-        )
+        if isinstance(event, int):
+            node = go(node, f"c{event}", pessimistic=pessimistic)
+        else:
+            node = come(node, event, pessimistic=pessimistic)
         assert not promised_beyond(node)
         for grant in node.grants.values():
             assert grant.mems

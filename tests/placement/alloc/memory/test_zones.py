@@ -1,5 +1,6 @@
 """Memory zones hold the published cases of nri-plugins, and come back."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,9 @@ def machine(
         NumaNode(id=i, cpus=frozenset(), memory_bytes=memory_bytes, normal_memory=i not in movable, kind=kinds[i])
         for i in ids
     )
-    return Memory(
-        Topology(
-            cpus=frozenset({0}),
-            mems=frozenset(ids),
-            nodes=nodes,
-            cores=(),
-            packages=(),
-            online_cpus=frozenset({0}),
-            distances=tuple(map(tuple, distances)),
-        )
-    )
+    cpus = frozenset({0})
+    plain = Topology(cpus=cpus, mems=frozenset(ids), nodes=nodes, cores=(), packages=(), online_cpus=cpus)
+    return Memory(replace(plain, distances=tuple(map(tuple, distances))))
 
 
 @pytest.fixture(scope="module")
