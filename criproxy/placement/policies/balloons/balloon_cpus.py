@@ -52,13 +52,13 @@ def resized(catalogue: Catalogue, kind: Kind, home: CpuSet, free: CpuSet, sizes:
     parts = _parts(leaves, home)
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
         if len(parts[place]) > size:
-            tree, wants = catalogue.tree(leaf.wants), replace(leaf.wants, rather=also.rather)
+            tree, wants = catalogue.tree(leaf.wants.spread), replace(leaf.wants, rather=also.rather)
             kept = shrink(tree, parts[place], free, size, wants)
             free |= parts[place] - kept
             parts[place] = kept
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
         near, away, more = also.near + leaf.wants.near, leaf.wants.away + also.away, size - len(parts[place])
-        wants, tree = replace(leaf.wants, near=near, away=away, rather=also.rather), catalogue.tree(leaf.wants)
+        wants, tree = replace(leaf.wants, near=near, away=away, rather=also.rather), catalogue.tree(leaf.wants.spread)
         parts[place] = grow(tree, parts[place], free, min(more, len(free)), wants)
         free -= parts[place]
     return NO_CPUS.union(*parts)

@@ -5,7 +5,7 @@ Options name devices, cores and loads; here these have become sets of CPUs that 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from re import fullmatch
 from typing import Any
 
@@ -147,22 +147,15 @@ class Catalogue:
         kinds = [kind for kind in self.kinds if kind.type.min_balloons and not kind.refused]
         return sorted(kinds, key=lambda kind: (PRIORITIES.index(kind.type.allocator_priority), kind.index))
 
-    def tree(self, wants: Wants) -> Tree:
-        """The machine, level by level, for a balloon that *wants* its CPUs spread or not."""
-        return self._by_thread if wants.spread else self._plain
-
     @cached_property
-    def _plain(self) -> Tree:
-        return build_tree(self.topology)
-
-    @cached_property
-    def _by_thread(self) -> Tree:
-        return build_tree(self.topology, by_thread=True)
+    def tree(self) -> Callable[[bool], Tree]:
+        """The machine, level by level, by whether CPUs shall be spread; each is built when it is needed."""
+        return cache(lambda spread: build_tree(self.topology, by_thread=spread))
 
     @cached_property
     def around(self) -> Callable[[str, CpuSet], CpuSet]:
         """Which CPUs are near others, see `Tree.around`: the same few sets are asked for again and again."""
-        return lru_cache(maxsize=2048)(self._plain.around)
+        return lru_cache(maxsize=2048)(self.tree(False).around)
 
     @cached_property
     def fixed(self) -> CpuSet:
