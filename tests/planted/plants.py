@@ -21,6 +21,7 @@ from criproxy.devices import boundary
 from criproxy.devices.classes.device_class import DeviceClass
 from criproxy.errors import UsageError
 from criproxy.host.patience import Patience
+from criproxy.model import resources as units
 from criproxy.model.text import annotations
 from criproxy.model.text.plain import from_plain
 from criproxy.node.calls import create as creating
@@ -89,7 +90,7 @@ def numbers_have_no_end(patch: pytest.MonkeyPatch) -> None:
     def endless(quota_us: int, period_us: int) -> int | None:
         return quota_us * 1000 // (period_us or 1) if quota_us > 0 else None
 
-    plant(patch, sizes, "quota_to_milli", endless)
+    plant(patch, units, "quota_to_milli", endless)
     plant(patch, writing, "is_of_value", lambda error: False)
 
 
