@@ -69,6 +69,12 @@ def pinned(name: str, message: bytes) -> Verdict:
     return Proceed(request.SerializeToString())
 
 
+def pinning() -> tuple[Rules, NriFront]:
+    """Rules that put containers on CPU 1, and a front with them."""
+    rules = Rules(pinned)
+    return rules, front_of(rules)
+
+
 async def create(front: NriFront) -> nri.CreateContainerResponse:
     """The answer to a create."""
     request = nri.CreateContainerRequest(pod=POD, container=container())
@@ -94,8 +100,7 @@ async def answered(front: NriFront, method: str, request: Message) -> None:
 
 async def test_a_life() -> None:
     """Each call ends with the event from after it, and has the id that the runtime gave."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     await tell(front, nri.RUN_POD_SANDBOX)
     assert (await create(front)).adjust.linux.resources.cpu.cpus == "1"
     assert rules.ended == [("RunPodSandbox", OutcomeKind.OK)], "it is not created yet"
@@ -118,8 +123,7 @@ async def test_a_life() -> None:
 
 async def test_events_with_calls_of_their_own() -> None:
     """The same as within StateChange."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     await create(front)
     for method in ("RunPodSandbox", "PostCreateContainer", "StartContainer", "PostStartContainer", "RemoveContainer"):
         await tell_by(front, method)
@@ -134,8 +138,7 @@ async def test_events_with_calls_of_their_own() -> None:
 async def test_a_create_that_failed_in_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then, it tells of a stop of a container that never was."""
     monkeypatch.setattr(front_module, "STOPPED_S", 0.0)
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     await create(front)
     await answered(front, "StopContainer", nri.StopContainerRequest(pod=POD, container=container()))
 
@@ -187,8 +190,7 @@ async def test_a_handler_that_fails_has_its_fallback() -> None:
 
 async def test_without_news_the_outcome_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some seconds, and at once when the connection ends: the runtime is asked."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     monkeypatch.setattr(front_module, "END_S", 0.01)
     await create(front)
     await until(lambda: rules.ended == [("CreateContainer", OutcomeKind.UNKNOWN)])
@@ -222,8 +224,7 @@ async def test_an_event_at_which_criproxy_fails_is_told_of_and_hinders_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has been answered, so only criproxy itself can say so."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     failed: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["message"]))
 
@@ -243,8 +244,7 @@ async def test_an_event_at_which_criproxy_fails_is_told_of_and_hinders_no_other(
 
 async def test_a_bypass_changes_nothing() -> None:
     """The rules are not asked."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     front.stats.bypass = True
 
     assert await create(front) == nri.CreateContainerResponse()
@@ -290,8 +290,7 @@ async def test_updates_of_others_do_not_go_with_a_refusal() -> None:
 
 async def test_an_update_of_its_own_is_not_asked_about() -> None:
     """The controller has decided it, and waits for its end."""
-    rules = Rules(pinned)
-    front = front_of(rules)
+    rules, front = pinning()
     linux = cri.LinuxContainerResources(cpuset_cpus="0")
     front.own.append(cri.UpdateContainerResourcesRequest(container_id="c1", linux=linux))
     for cpus in ("0", "1"):

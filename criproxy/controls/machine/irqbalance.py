@@ -7,7 +7,6 @@ irqbalance applies it within a minute, and then does not answer for a while; wha
 import re
 import socket
 import struct
-from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from errno import ENOENT
@@ -111,8 +110,7 @@ class IrqbalanceFiles(KernelFiles):
 def unreachable(host_root: Path) -> bool:
     """Whether irqbalance runs without a socket, outside of containers. Reads /proc of all processes."""
     proc = host_root / "proc"
-    names: Collection[str] = entries(proc)
-    found = (name for name in names if name.isdigit() and read_text(proc / name / "comm") == "irqbalance")
+    found = (name for name in entries(proc) if name.isdigit() and read_text(proc / name / "comm") == "irqbalance")
     return any(not _IN_CONTAINER.search(read_text(proc / name / "status") or "") for name in found)
 
 

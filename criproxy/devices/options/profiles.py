@@ -24,13 +24,11 @@ MAX_PROFILE_NAME = 18
 """The maximum length of a name: with a UUID and a number, an id then has at most 63 characters."""
 
 Percent = Annotated[int, Field(ge=1, le=100)]
-ProfileName = Annotated[
-    str,
-    Text(
-        f"[a-z]([a-z0-9.-]{{0,{MAX_PROFILE_NAME - 2}}}[a-z0-9])?",
-        f"a name of at most {MAX_PROFILE_NAME} characters of a-z, 0-9, '-' and '.' that begins with a letter",
-    ),
-]
+_NAME = Text(
+    f"[a-z]([a-z0-9.-]{{0,{MAX_PROFILE_NAME - 2}}}[a-z0-9])?",
+    f"a name of at most {MAX_PROFILE_NAME} characters of a-z, 0-9, '-' and '.' that begins with a letter",
+)
+ProfileName = Annotated[str, _NAME]
 MemoryQuota = Annotated[
     str,
     Text(r"[1-9][0-9]{0,8}(Mi|Gi)|[1-9][0-9]?%|100%", "an amount such as 8192Mi or 8Gi, or a share such as 50%", "Mi"),

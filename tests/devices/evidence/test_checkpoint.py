@@ -49,12 +49,8 @@ def test_nodes_next_to_cards() -> None:
 
 def test_containers_and_resources_are_kept_apart() -> None:
     """By the pod's UID, the container's name and the resource."""
-    file = written(
-        entry(["a"]),
-        entry(["b"], PodUID="u2"),
-        entry(["c"], ContainerName="other"),
-        entry(["d"], ResourceName="vendor.com/nic"),
-    )
+    others = entry(["b"], PodUID="u2"), entry(["c"], ContainerName="other"), entry(["d"], ResourceName="vendor.com/nic")
+    file = written(entry(["a"]), *others)
 
     assert read_checkpoint(file) == Checkpoint(
         {

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from criproxy.errors import UsageError
 CARD = {"card": "GPU-a", "memory_mib": 9000, "total_mib": 16384}
 USE = {"container_id": "c1", "kind": "nvidia", "card": "GPU-a", "memory_mib": 9000}
 OTHER = {**USE, "container_id": ""}
+Used = partial(ContainerUse, kind="nvidia", card="GPU-a")
 
 
 def of(**parts: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
@@ -24,8 +26,7 @@ def test_a_report_is_read() -> None:
     """Its cards and containers have the values of its keys; what it does not say has its default."""
     report = reports.read_usage(of(cards=[CARD], containers=[USE], others=[OTHER], unread={"GPU-b": "lost"}))
 
-    use = ContainerUse(container_id="c1", kind="nvidia", card="GPU-a", memory_mib=9000)
-    other = ContainerUse(container_id="", kind="nvidia", card="GPU-a", memory_mib=9000)
+    use, other = (Used(container_id=name, memory_mib=9000) for name in ("c1", ""))
     card = CardUse(card="GPU-a", memory_mib=9000, total_mib=16384)
     nvidia = ClassUse(kind="nvidia", cards=(card,), containers=(use,), others=(other,), unread={"GPU-b": "lost"})
     assert report == UsageReport(at_s=5.0, period_s=2, classes=(nvidia,))
@@ -80,9 +81,7 @@ def used(
     memory_mib: int, cores_percent: float | None = None, container_id: str = "c1", problem: str = ""
 ) -> UsageReport:
     """A report about one container."""
-    use = ContainerUse(
-        container_id=container_id, kind="nvidia", card="GPU-a", memory_mib=memory_mib, cores_percent=cores_percent
-    )
+    use = Used(container_id=container_id, memory_mib=memory_mib, cores_percent=cores_percent)
     return UsageReport(at_s=0, period_s=1, classes=(ClassUse(kind="nvidia", containers=(use,), problem=problem),))
 
 
