@@ -25,8 +25,6 @@ devices:
   classes: [nvidia]
   plugin: {profiles: [{name: gpu-8g, class: nvidia, memory: 8192Mi, cores: 25}]}
 """
-SINCE_S = 1700000000.0
-LOST = {"device_class": "nvidia", "card": "GPU-a", "since_s": SINCE_S, "reason": "XID 79", "action": "stop"}
 
 
 @pytest.fixture(autouse=True)

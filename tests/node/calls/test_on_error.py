@@ -29,8 +29,6 @@ from tests.node.world import FAST, NO_EVENTS, NO_LOOKS, World, owner, problems, 
 QUIET = replace(FAST, exit_list_s=3600.0, drift_period_s=3600.0)
 WEB = "default/web/main"
 
-Life = Callable[[World], Awaitable[None]]
-
 
 async def whole(world: World) -> None:
     """A pod comes, is resized and goes; whatever the kubelet is refused, it goes on."""

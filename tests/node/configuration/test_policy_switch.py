@@ -27,7 +27,6 @@ from tests.node.sync.test_sizes_in_force import asked_for
 from tests.node.world import FAST, STATIC, World, owner, problems, sharer, situation
 
 NONE = NonePolicy(Options())
-RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
 LIMIT_S = 60.0
 
 

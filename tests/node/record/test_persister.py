@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.errors import StoreError
-from criproxy.model.machine.topology import Topology
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Pod
@@ -51,10 +50,6 @@ class Disk:
 
     left_out: tuple[LeftOut, ...] = ()
     lost_records: int = 0
-
-    def load(self, topology: Topology) -> Node:
-        """Nothing yet."""
-        return EMPTY
 
     async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         """Write, as soon as `answers` is set, or fail."""

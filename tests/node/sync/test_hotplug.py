@@ -19,7 +19,6 @@ from tests.node.world import FAST, NO_LOOKS, World, owner, refusal, sharer, situ
 from tests.sysfs import write_sysfs
 
 CLASSES = "classes: {a: {for: {namespaces: ['*']}, cpu: {uclampMax: 80}, memory: {high: 1Mi}}}"
-LIMIT_S = 60.0
 MACHINE = machine(nodes=1, cores=4, threads=1)
 ONLINE = "sys/devices/system/cpu/online"
 PODS = "sys/fs/cgroup/kubepods.slice/cpuset.cpus.effective"
