@@ -126,9 +126,6 @@ class ClassJudge:
 
 def with_unlisted(reading: Reading, granted: Granted) -> Reading:
     """Return a *reading* that should list all cards, with the granted cards that it lacks as unread."""
-    lacking = (
-        granted.limits.get(reading.kind, {}).keys() - {each.card for each in reading.cards} - reading.unread.keys()
-    )
-    if not lacking:
-        return reading
-    return replace(reading, unread={**reading.unread, **dict.fromkeys(sorted(lacking), UNLISTED)})
+    listed = {each.card for each in reading.cards}
+    lacking = sorted(granted.limits.get(reading.kind, {}).keys() - listed)
+    return replace(reading, unread={**dict.fromkeys(lacking, UNLISTED), **reading.unread})

@@ -28,7 +28,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from criproxy.deviceplugin.usage.quota_verdicts import Key, Limit, Over, Verdict, Within
-from criproxy.devices.plugin.plan import STRENGTHS, OverQuota, QuotaPlan
+from criproxy.devices.plugin.plan import STRENGTHS, OverQuota, QuotaPlan, is_stronger
 from criproxy.devices.usage.values import ContainerUse, Process, ProcessUse
 
 MEAN_OF = 5
@@ -194,8 +194,8 @@ class Judgement:
         """Whether the incident has begun, or a stronger action is due than that of its last verdict."""
         if not before.is_incident:
             return True
-        is_stronger = STRENGTHS.index(action) > STRENGTHS.index(now.action)
-        return is_stronger and now.readings_over > before.readings_over and (self._is_long(now) or self._is_often(now))
+        is_due = now.readings_over > before.readings_over and (self._is_long(now) or self._is_often(now))
+        return is_due and is_stronger(action, now.action)
 
     def _action(self, limit: Limit) -> OverQuota:
         return "observe" if limit.is_only_observed else self.plan.action(self.kind, limit.key.quantity)
