@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 
 from criproxy.agent.changes import any_changed
 from criproxy.agent.install_slots import InstallSlots, give_up_when_well, wait_to_install
-from criproxy.agent.kubernetes.client import (
-    CONFIG_MAPS,
-    NODE_PLACEMENTS,
-    NODE_POLICIES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    ApiClient,
-)
+from criproxy.agent.kubernetes import client as api
 from criproxy.agent.kubernetes.credentials import credentials_of
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
@@ -68,12 +61,12 @@ class Agent:
         self._troubles = Troubles(log)
         self._view = NodeView(options.control_socket, options.node_name, self._troubles)
         credentials = credentials_of(options.kubeconfig)
-        self._client = ApiClient(credentials, node=options.node_name, first_contact_s=options.first_contact_s)
+        self._client = api.ApiClient(credentials, node=options.node_name, first_contact_s=options.first_contact_s)
         name = options.node_name
         self._followed = Followed(
-            policies=Watched(self._client, NODE_POLICIES),
-            node=Watched(self._client, NODES, name=name, metadata_only=True),
-            placement=Watched(self._client, NODE_PLACEMENTS, name=name),
+            policies=Watched(self._client, api.NODE_POLICIES),
+            node=Watched(self._client, api.NODES, name=name, metadata_only=True),
+            placement=Watched(self._client, api.NODE_PLACEMENTS, name=name),
         )
         self._rollout = Rollout(
             self._client, self._view, self._followed, namespace=options.namespace, troubles=self._troubles, log=log
@@ -118,7 +111,7 @@ class Agent:
 
     def _topology(self) -> Iterator[Part]:
         options, client = self._options, self._client
-        own = Watched(client, NODE_RESOURCE_TOPOLOGIES, name=options.node_name, metadata_only=True)
+        own = Watched(client, api.NODE_RESOURCE_TOPOLOGIES, name=options.node_name, metadata_only=True)
         yield "follow the NodeResourceTopology", own.run
         writer = topology_publisher(
             client,
@@ -143,7 +136,7 @@ class Agent:
         yield "write Events", writer.run
         if options.device_configurations:
             name, namespace = options.device_configurations, options.namespace
-            config_map = Watched(client, CONFIG_MAPS, name=name, namespace=namespace)
+            config_map = Watched(client, api.CONFIG_MAPS, name=name, namespace=namespace)
             yield "follow the configurations of cards", config_map.run
             chooser = DeviceConfiguration(
                 view,

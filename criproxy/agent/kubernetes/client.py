@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from criproxy.agent.kubernetes.request import NotFound, Object, Request, Unreachable, items_of, version_of
+from criproxy.agent.kubernetes.request import NotFound, Object, Request, Unreachable, version_of
 from criproxy.agent.kubernetes.transport import Transport
 
 FIELD_MANAGER = "criproxy-agent"
@@ -112,7 +112,7 @@ class ApiClient(Transport):
         request = Request("list", resource.plural, resource.path(namespace), query, accept=wanted)
         while True:
             page, size_bytes = await self.ask(request)
-            yield page | {"items": items_of(request, page)}, size_bytes
+            yield page | {"items": request.items(page)}, size_bytes
             metadata = page.get("metadata")
             if not (token := metadata.get("continue") if isinstance(metadata, dict) else None):
                 return

@@ -9,7 +9,7 @@ from criproxy.errors import CriproxyError
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON."""
-LONGEST_TEXT = 300
+MOST_CHARS = 300
 """Characters of a text of the server that an error repeats."""
 JSON = "application/json"
 NOT_SENT = ": not sent: "
@@ -26,6 +26,11 @@ class ApiError(CriproxyError):
         self.status = status
         self.retry_after_s = retry_after_s
 
+    @staticmethod
+    def of(text: str, status: int, retry_after_s: float | None = None) -> "ApiError":
+        """Return the error of the class for *status*."""
+        return {404: NotFound, 409: Conflict}.get(status, ApiError)(text, status, retry_after_s)
+
 
 class NotFound(ApiError):
     """There is no such object, or no such resource (404)."""
@@ -33,11 +38,6 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """The object exists already, or has changed; or another manager has set a field (409)."""
-
-
-def api_error(text: str, status: int, retry_after_s: float | None = None) -> ApiError:
-    """Return the error of the class for *status*."""
-    return {404: NotFound, 409: Conflict}.get(status, ApiError)(text, status, retry_after_s)
 
 
 class Unreachable(CriproxyError):
@@ -66,34 +66,32 @@ class Request:
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
 
+    def read(self, text: bytes) -> Object:
+        """Return the JSON object *text*, an answer or a part of it.
 
-def as_object(request: Request, text: bytes) -> Object:
-    """Return the JSON object *text*.
+        Raises:
+            Unreachable: it is none.
+        """
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Unreachable(f"{self}: the answer is not JSON: {str(error)[:MOST_CHARS]}") from error
+        if not isinstance(found, dict):
+            raise Unreachable(f"{self}: the answer is not an object but a {type(found).__name__}")
+        return found
 
-    Raises:
-        Unreachable: it is none.
-    """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Unreachable(f"{request}: the answer is not JSON: {str(error)[:LONGEST_TEXT]}") from error
-    if not isinstance(found, dict):
-        raise Unreachable(f"{request}: the answer is not an object but a {type(found).__name__}")
-    return found
+    def items(self, page: Object) -> list[Object]:
+        """Return the objects of the list *page*.
 
-
-def items_of(request: Request, page: Object) -> list[Object]:
-    """Return the objects of the list *page*.
-
-    Raises:
-        Unreachable: it is none, or something in it is not an object.
-    """
-    items = page.get("items")
-    if page.get("kind") == _METADATA_LIST and page.get("items", ...) is None:
-        return []  # so Kubernetes writes an empty list, where only metadata are asked for
-    if not isinstance(items, list) or not all(is_object(item) for item in items):
-        raise Unreachable(f"{request}: the answer is not a list of objects")
-    return items
+        Raises:
+            Unreachable: it is none, or something in it is not an object.
+        """
+        items = page.get("items")
+        if page.get("kind") == _METADATA_LIST and page.get("items", ...) is None:
+            return []  # so Kubernetes writes an empty list, where only metadata are asked for
+        if not isinstance(items, list) or not all(is_object(item) for item in items):
+            raise Unreachable(f"{self}: the answer is not a list of objects")
+        return items
 
 
 def is_object(found: object) -> bool:

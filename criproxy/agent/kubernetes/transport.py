@@ -17,31 +17,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Self
 
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientSSLError,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-    hdrs,
-)
+import aiohttp
+from aiohttp import ClientResponse, hdrs
 from yarl import URL
 
 from criproxy import __version__
 from criproxy.agent.kubernetes.credentials import Access, Credentials
-from criproxy.agent.kubernetes.request import (
-    LONGEST_TEXT,
-    NOT_SENT,
-    ApiError,
-    Object,
-    Request,
-    Unreachable,
-    api_error,
-    as_object,
-)
+from criproxy.agent.kubernetes.request import MOST_CHARS, NOT_SENT, ApiError, Object, Request, Unreachable
 from criproxy.errors import CriproxyError, reason_of
 
 TIMEOUT_S = 10.0
@@ -118,11 +100,11 @@ class Transport:
         self._begin_s = self._loop.time() + zlib.crc32(node.encode()) / (1 << 32) * first_contact_s
         self._not_before_s = 0.0
         """Until when the server wants no requests, on the clock of the event loop."""
-        self._session = ClientSession(
-            connector=TCPConnector(limit=MOST_CONNECTIONS),
-            timeout=ClientTimeout(total=None),  # `ask` and `stream` bound all of it
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=None),  # `ask` and `stream` bound all of it
             headers={hdrs.USER_AGENT: f"criproxy-agent/{__version__}", hdrs.ACCEPT_ENCODING: "identity"},
-            cookie_jar=DummyCookieJar(),
+            cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,  # no proxies
         )
 
@@ -151,7 +133,7 @@ class Transport:
                 response = await self._send(request, deadline_s)
                 async with response:
                     text = await self._read(request, response, self.limits.answer_bytes)
-            return as_object(request, text), len(text)
+            return request.read(text), len(text)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -178,12 +160,12 @@ class Transport:
         """Raise `Unreachable` for each failure of the network, and count it."""
         try:
             yield
-        except (Unreachable, ClientError, OSError, ValueError) as error:  # ValueError: such as a URL that cannot be
+        except (Unreachable, aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: such as a wrong URL
             self.counters.requests[request.verb, request.plural, "unreachable"] += 1
             if isinstance(error, Unreachable):
                 raise
             late = f"no answer within {self.limits.timeout_s:g} s"
-            text = late if isinstance(error, TimeoutError) else _sentence(error)[:LONGEST_TEXT]
+            text = late if isinstance(error, TimeoutError) else _sentence(error)[:MOST_CHARS]
             raise Unreachable(f"{request}: {text}") from error
 
     async def _first_contact(self) -> None:
@@ -264,10 +246,10 @@ class Transport:
             text += f"; does {access.server} speak https?"
         async with response:
             with suppress(Unreachable):
-                status = as_object(request, await self._read(request, response, REFUSAL_BYTES))
+                status = request.read(await self._read(request, response, REFUSAL_BYTES))
                 text = str(status.get("message") or text)
-        sentence = f"{request}: {response.status} {text[:LONGEST_TEXT]}"
-        return api_error(sentence, response.status, self._retry_after_s(response))
+        sentence = f"{request}: {response.status} {text[:MOST_CHARS]}"
+        return ApiError.of(sentence, response.status, self._retry_after_s(response))
 
     def _retry_after_s(self, response: ClientResponse) -> float | None:
         text = response.headers.get(hdrs.RETRY_AFTER, "").strip()
@@ -301,7 +283,7 @@ class Transport:
 
 def _sentence(error: Exception) -> str:
     """Return what went wrong; aiohttp's own text of a refused connection does not say that it was refused."""
-    if not isinstance(error, ClientConnectorError) or isinstance(error, ClientSSLError):
+    if not isinstance(error, aiohttp.ClientConnectorError) or isinstance(error, aiohttp.ClientSSLError):
         return reason_of(error)
     number = error.os_error.errno or 0
     text = os.strerror(number) if number in errno.errorcode else reason_of(error.os_error)

@@ -9,16 +9,7 @@ from types import MappingProxyType
 
 from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import ApiClient, Resource, accept
-from criproxy.agent.kubernetes.request import (
-    LONGEST_TEXT,
-    ApiError,
-    Object,
-    Request,
-    Unreachable,
-    as_object,
-    is_object,
-    version_of,
-)
+from criproxy.agent.kubernetes.request import MOST_CHARS, ApiError, Object, Request, Unreachable, is_object, version_of
 from criproxy.errors import CriproxyError
 from criproxy.process.tasks import Backoff
 
@@ -163,12 +154,12 @@ class Watched(Changes):
             Unreachable: it is no event; all is read again then.
         """
         version, self._version = self._version, ""  # unless it is understood
-        event = as_object(request, line)
+        event = request.read(line)
         kind, found = str(event.get("type")), event.get("object")
         if kind == "ERROR":
             if isinstance(found, dict) and found.get("code") == 410:
                 raise _Expired
-            raise Unreachable(f"{request}: {str(found)[:LONGEST_TEXT]}")
+            raise Unreachable(f"{request}: {str(found)[:MOST_CHARS]}")
         if kind == "BOOKMARK":
             self._version = version_of(found) or version
             if _is_before(self._version, version):  # the server's disk was restored from an older copy

@@ -6,16 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from criproxy import __version__
@@ -75,7 +67,7 @@ class Requirement(Wish):
     values: list[LabelValue] = []
     """The values for In and NotIn."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _has_values(self) -> "Requirement":
         if (self.operator in ("In", "NotIn")) != bool(self.values):
             raise ValueError(f"{self.operator} must have {'no ' if self.values else ''}values")
@@ -131,7 +123,7 @@ def _try_time(value: object) -> object:
 
 
 TryTime = Annotated[
-    str, Text("[1-9][0-9]{0,6}(s|m|h)", "a time such as 30s, 10m or 168h", "m"), BeforeValidator(_try_time)
+    str, Text("[1-9][0-9]{0,6}(s|m|h)", "a time such as 30s, 10m or 168h", "m"), pydantic.BeforeValidator(_try_time)
 ]
 _SHARE = "^([1-9][0-9]?|100) ?%$"
 
@@ -146,8 +138,8 @@ def _node_count(value: object) -> int | str:
 
 NodeCount = Annotated[
     int | str,
-    PlainValidator(_node_count),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _SHARE}]}),
+    pydantic.PlainValidator(_node_count),
+    pydantic.WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _SHARE}]}),
 ]
 
 

@@ -12,15 +12,7 @@ from typing import Any
 
 from criproxy.agent import View
 from criproxy.agent.node_view import NodeView
-from criproxy.agent.signs.event_texts import (
-    MOST_CHARS,
-    Happening,
-    about_node,
-    of_condition,
-    of_node,
-    of_pod,
-    would_help,
-)
+from criproxy.agent.signs import event_texts
 from criproxy.agent.signs.events import EventWriter
 from criproxy.agent.signs.wanted import Condition
 from criproxy.errors import CriproxyError
@@ -70,17 +62,17 @@ class EventSource:
 
     def tell(self, condition: Condition) -> None:
         """Tell that the Node's condition has another status."""
-        if happening := of_condition(condition, self.view.node_name, self.clock()):
+        if happening := event_texts.of_condition(condition, self.view.node_name, self.clock()):
             self.writer.add(happening)
 
     def tell_of_cards(self, reason: str, message: str, is_warning: bool) -> None:
         """Tell of the configuration of cards that the label of the node chooses."""
         name, at_s = self.view.node_name, self.clock()
-        self.writer.add(about_node(reason, message, name, at_s, is_warning=is_warning))
+        self.writer.add(event_texts.about_node(reason, message, name, at_s, is_warning=is_warning))
 
     def _compare(self, now: View) -> bool:
         """Tell what has happened to the node; return whether the view is another one than before."""
-        for happening in of_node(self._before, now, self.view.node_name, self.clock(), self.why_back):
+        for happening in event_texts.of_node(self._before, now, self.view.node_name, self.clock(), self.why_back):
             self.writer.add(happening)
         before, self._before = self._before, now
         return before is not now
@@ -102,7 +94,7 @@ class EventSource:
         return [] if is_first else list(answer["events"])
 
     async def _tell_of_pod(self, event: Mapping[str, Any]) -> None:
-        happening = of_pod(event)
+        happening = event_texts.of_pod(event)
         if happening is None or happening.at_s < self.clock() - self.writer.limits.stale_s:
             return
         if event["kind"] == "refused" and self.writer.is_due(happening) and self._explained < MOST_EXPLAINED:
@@ -110,11 +102,11 @@ class EventSource:
             happening = await self._with_help(happening, str(event["container"]))
         self.writer.add(happening)
 
-    async def _with_help(self, happening: Happening, container: str) -> Happening:
+    async def _with_help(self, happening: event_texts.Happening, container: str) -> event_texts.Happening:
         try:
             explained = await self.view.ask("explain", {"container": container}, ASK_S)
         except CriproxyError:  # it may be gone already
             return happening
-        if text := would_help(explained, happening.namespace):
-            return replace(happening, message=bounded_text(f"{happening.message}; {text}", MOST_CHARS))
+        if text := event_texts.would_help(explained, happening.namespace):
+            return replace(happening, message=bounded_text(f"{happening.message}; {text}", event_texts.MOST_CHARS))
         return happening

@@ -15,7 +15,7 @@ from typing import Any
 
 from criproxy.agent.changes import Changes
 from criproxy.agent.kubernetes.client import LEASES, NODE_PLACEMENTS, NODE_POLICIES, NODES, Resource
-from criproxy.agent.kubernetes.request import ApiError, NotFound, Object, Unreachable, api_error
+from criproxy.agent.kubernetes.request import ApiError, NotFound, Object, Unreachable
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.situation import Pace
 from criproxy.agent.rollout.trial import Followed, Rollout
@@ -83,7 +83,7 @@ class StoreClient:
         try:
             found = deepcopy(effect())
         except Refusal as error:
-            raise api_error(error.message, error.code) from error
+            raise ApiError.of(error.message, error.code) from error
         finally:
             await self.network.point(before=False)
         if self.network.answers_lost or self.network.api_down:
