@@ -3,20 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
-
-
-class Changing(Protocol):
-    """What can be followed."""
-
-    @property
-    def version(self) -> int:
-        """Counts the changes."""
-        ...
-
-    async def changed(self, since: int) -> int:
-        """Return the version once it differs from *since*."""
-        ...
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -47,7 +33,7 @@ class Changes:
         return self.version
 
 
-async def any_changed(followed: Iterable[Changing], since: Iterable[int]) -> None:
+async def any_changed(followed: Iterable[Changes], since: Iterable[int]) -> None:
     """Return once the version of one of *followed* differs from its version in *since*, in the same order."""
     waiting = [asyncio.ensure_future(each.changed(version)) for each, version in zip(followed, since, strict=True)]
     try:

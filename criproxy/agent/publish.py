@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
 
-from criproxy.agent.changes import Changing, any_changed
+from criproxy.agent.changes import Changes, any_changed
 from criproxy.agent.kubernetes.client import NODES, ApiClient
 from criproxy.agent.kubernetes.request import Conflict, NotFound, Object
 from criproxy.agent.kubernetes.watch import Watched
 from criproxy.agent.node_view import NodeView
-from criproxy.agent.objects.placement import RolloutState, status_of, status_without_daemon
+from criproxy.agent.objects.placement import status_of, status_without_daemon
 from criproxy.agent.objects.topology import topology_of
+from criproxy.agent.rollout.trial import Rollout
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
 from criproxy.model.text.notices import rfc3339
@@ -75,7 +75,7 @@ class Publisher:
     client: ApiClient
     make: Callable[[], Object | None]
     own: Watched
-    sources: Sequence[Changing]
+    sources: Sequence[Changes]
     troubles: Troubles
     _: KW_ONLY
     subresource: str = ""
@@ -202,7 +202,7 @@ def placement_publisher(
     view: NodeView,
     node: Watched,
     own: Watched,
-    rollout: "HasState",
+    rollout: Rollout,
     troubles: Troubles,
     pace: Pace = PACE,
 ) -> Publisher:
@@ -260,14 +260,6 @@ def topology_publisher(  # noqa: PLR0913 (each is another part of the agent)
         return None if metadata is None or made is None else {"metadata": metadata, **made}
 
     return Publisher(client, make, own, (own, view, node), troubles, force=False, needed=False, pace=pace)
-
-
-class HasState(Changing, Protocol):
-    """What knows how far a NodePolicy has come on this node."""
-
-    @property
-    def state(self) -> RolloutState | None:
-        """None: not known yet."""
 
 
 def owned(name: str, node: Watched) -> Object | None:

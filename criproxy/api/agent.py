@@ -115,11 +115,7 @@ class AgentPolls:
             "last_good": in_force.problem is not None and in_force.trial is None,
         }
         moving: Values = {
-            "kubelet": {
-                "last_call": kubelet.get("last_call"),
-                "last_call_s": kubelet.get("last_call_s"),
-                "through": through,
-            },
+            "kubelet": {**{key: kubelet.get(key) for key in ("last_call", "last_call_s")}, "through": through},
             "configuration": configuration,
         }
         steady_of_moving = {"through": through, "configuration": {**configuration, "try": in_force.said()["until"]}}

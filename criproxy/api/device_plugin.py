@@ -130,7 +130,7 @@ class DevicePluginCommands:
         serving = {each.device_class for each in report.resources if each.registered}
         opened = {(each.device_class, each.card) for each in self._open_incidents()}
         for card in sorted(report.cards, key=lambda card: not card.healthy):  # ends do not depend on free places
-            found = _incident(card)
+            found = _reported(card)
             if self._latest is not report:
                 return
             if card.healthy and card.device_class in serving and (card.device_class, card.id) in opened:
@@ -159,31 +159,24 @@ class DevicePluginCommands:
         self._latest = report
         if report.healthy:
             return {"stored": True, "ended": await self.controller.incidents.end(report.device_class, report.card)}
-        found = Incident(
-            device_class=report.device_class,
-            card=report.card,
-            since_s=report.since_s,
-            reason=report.reason or "unhealthy",
-            action=report.action,
-        )
-        incident = await self._open(found)
+        incident = await self._open(_incident(report.device_class, report.card, report, report.action))
         return {"stored": True, "containers": users(self.controller.node, incident)}
 
 
-def _incident(card: PublishedCard) -> Incident | None:
+def _reported(card: PublishedCard) -> Incident | None:
     """Return the incident of an unhealthy card; None if the card has not failed.
 
     An unknown action, of a newer device plugin, becomes the weakest one, as in ``device-incident``.
     """
     if card.healthy or not card.action or not 0 < (card.since_s or 0.0) < END_OF_TIME_S:
         return None
-    return Incident(
-        device_class=card.device_class,
-        card=card.id,
-        since_s=card.since_s or 0.0,
-        reason=card.reason or "unhealthy",
-        action={each.value: each for each in Action}.get(card.action, Action.NONE),
-    )
+    action = {each.value: each for each in Action}.get(card.action, Action.NONE)
+    return _incident(card.device_class, card.id, card, action)
+
+
+def _incident(device_class: str, card: str, report: CardReport | PublishedCard, action: Action) -> Incident:
+    since_s, reason = report.since_s or 0.0, report.reason or "unhealthy"
+    return Incident(device_class=device_class, card=card, since_s=since_s, reason=reason, action=action)
 
 
 def _read(arguments: Mapping[str, Any], log: Log) -> CardReport:

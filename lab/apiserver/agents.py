@@ -63,7 +63,7 @@ async def agent(url: str, view: DaemonView, first_contact_s: float) -> None:
         placement = Watched(client, api.NODE_PLACEMENTS, name=name)
         topology = Watched(client, api.NODE_RESOURCE_TOPOLOGIES, name=name, metadata_only=True)
         followed, troubles = Followed(Watched(client, api.NODE_POLICIES), node, placement), Troubles(log)
-        rollout = Rollout(client, view, followed, namespace="criproxy", troubles=troubles, log=log)
+        rollout = Rollout(client, view, followed, namespace="criproxy", troubles=troubles, log=log)  # type: ignore[arg-type]
         parts = (
             view,
             followed.policies,

@@ -83,7 +83,7 @@ class Rig:
     def places(self, pace: Pace = FAST) -> Publisher:
         """Return what writes the NodePlacement."""
         parts = (self.client, self.view, self.node, self.placement, self.rollout, self.troubles)
-        return placement_publisher(*parts, pace=pace)
+        return placement_publisher(*parts, pace=pace)  # type: ignore[arg-type]
 
     def maps(self) -> Publisher:
         """Return what writes the NodeResourceTopology."""

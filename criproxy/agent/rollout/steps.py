@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, get_args
+from typing import get_args
 
-from criproxy.agent.changes import Changing
 from criproxy.agent.kubernetes.client import NODE_PLACEMENTS, NODE_POLICIES, NODES, ApiClient
 from criproxy.agent.kubernetes.request import Conflict, NotFound
+from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.node_policy import NodePolicy, Object, RolloutStatus, Status
 from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.choose import is_recorded, with_failure
-from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
+from criproxy.agent.rollout.situation import Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
 from criproxy.agent.rollout.waiting import ENDED
 from criproxy.errors import CriproxyError
@@ -29,18 +29,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 Answer = Verdict | Turn | Expected | None
 
 
-class DaemonClient(Changing, Protocol):
-    """`NodeView`, as far as a rollout needs it."""
-
-    last: Mapping[str, Any] | None
-    problem: str
-    node_name: str
-
-    async def ask(self, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 60.0) -> Any:  # noqa: ANN401 - JSON
-        """Return the answer to a command; raise `CriproxyError`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Takes steps for one node.
@@ -55,7 +43,7 @@ class Steps:
     """
 
     client: ApiClient
-    daemon: DaemonClient
+    daemon: NodeView
     turns: Turns
     use: Callable[[str, Object | None], None]
     pace: Pace
@@ -67,20 +55,9 @@ class Steps:
         Raises:
             CriproxyError: it has failed, or it is unknown whether it has.
         """
-        steps: Mapping[Action, Callable[[Step, Situation], Awaitable[Answer]]] = {
-            Action.CHECK: self._check,
-            Action.BEGIN: self._begin,
-            Action.TAKE: self._take,
-            Action.CONFIRM: self._confirm,
-            Action.TRY: self._try,
-            Action.KEEP: self._keep,
-            Action.BACK: self._back,
-            Action.TO_FILE: self._to_file,
-            Action.RECORD: self._record,
-            Action.LEAVE: self._leave,
-        }
+        method: Callable[[Step, Situation], Awaitable[Answer]] = getattr(self, f"_{step.action.value}")
         try:
-            return await steps[step.action](step, now)
+            return await method(step, now)
         except CriproxyError:
             self.turns.forget()
             raise

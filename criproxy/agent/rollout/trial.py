@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 
-from criproxy.agent.changes import Changes, Changing, any_changed
+from criproxy.agent.changes import Changes, any_changed
 from criproxy.agent.kubernetes.client import ApiClient
 from criproxy.agent.kubernetes.watch import Watched
+from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.node_policy import Object
 from criproxy.agent.objects.placement import RolloutState
 from criproxy.agent.rollout.choose import Choice, choose
 from criproxy.agent.rollout.decide import decide, failed, learned
 from criproxy.agent.rollout.situation import Action, Daemon, Memory, Pace, Situation, Step
 from criproxy.agent.rollout.slots import Turns
-from criproxy.agent.rollout.steps import MOST_CHARACTERS, DaemonClient, Steps, now_s, said_by
+from criproxy.agent.rollout.steps import MOST_CHARACTERS, Steps, now_s, said_by
 from criproxy.agent.troubles import Troubles
 from criproxy.errors import CriproxyError
 from criproxy.model.text.bounded import bounded_text
@@ -65,7 +66,7 @@ class Rollout(Changes):
     """
 
     client: ApiClient
-    daemon: DaemonClient
+    daemon: NodeView
     followed: Followed
     _: KW_ONLY
     namespace: str
@@ -98,7 +99,7 @@ class Rollout(Changes):
 
     async def run(self) -> None:
         """Follow the NodePolicies, for ever."""
-        sources: tuple[Changing, ...] = (self.daemon, *self.followed)
+        sources: tuple[Changes, ...] = (self.daemon, *self.followed)
         while True:
             seen = [each.version for each in sources]
             now = self._situation()

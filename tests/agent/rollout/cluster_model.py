@@ -206,7 +206,7 @@ class Agent:
         ]
         self.rollout = Rollout(
             self._client,  # type: ignore[arg-type]  # with the methods that it needs
-            view,
+            view,  # type: ignore[arg-type]  # as much of it as a rollout needs
             Followed(*watches),  # type: ignore[arg-type]
             namespace=NAMESPACE,
             troubles=self.troubles,
