@@ -9,6 +9,7 @@ A Lease has no end in time: its holder is a pod, and it is free when this pod no
 
 import asyncio
 import random
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
 
@@ -170,13 +171,11 @@ async def wait_to_install(options: AgentOptions, log: Log) -> None:
 
 
 async def _answers(control_socket: str) -> bool:
-    client = ControlClient(control_socket, _PATIENCE_S)
-    try:
-        await client.ask("status", {})
-    except NoDaemon:
-        return False
-    except DaemonRefuses:
-        return True
-    finally:
-        client.close()
+    with closing(ControlClient(control_socket, _PATIENCE_S)) as client:
+        try:
+            await client.ask("status", {})
+        except NoDaemon:
+            return False
+        except DaemonRefuses:
+            pass
     return True

@@ -5,6 +5,7 @@ What was known last stays when the daemon is gone, hangs, or is restarted.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import closing
 from time import monotonic
 from typing import Any
 
@@ -58,9 +59,8 @@ class NodeView(Changes):
 
     async def run(self) -> None:
         """Follow the node, for ever."""
-        poll = ControlClient(self._socket, WAIT_S + PATIENCE_S, LONGEST_ANSWER_BYTES)
         pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        try:
+        with closing(ControlClient(self._socket, WAIT_S + PATIENCE_S, LONGEST_ANSWER_BYTES)) as poll:
             while True:
                 try:
                     await self._poll(poll)
@@ -68,8 +68,6 @@ class NodeView(Changes):
                 except CriproxyError as error:
                     self._failed(error)
                     await asyncio.sleep(pauses.pause_s())
-        finally:
-            poll.close()
 
     async def ask(self, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 60.0) -> Any:  # noqa: ANN401 - JSON
         """Return the daemon's answer to another *command*.
@@ -78,12 +76,9 @@ class NodeView(Changes):
             NoDaemon: there is no answer in time; the command may have been executed.
             DaemonRefuses: the daemon's sentence, for example why it refuses a configuration.
         """
-        client = ControlClient(self._socket, timeout_s, LONGEST_ANSWER_BYTES)
-        async with self._asking:
-            try:
+        with closing(ControlClient(self._socket, timeout_s, LONGEST_ANSWER_BYTES)) as client:
+            async with self._asking:
                 return await client.ask(command, arguments or {})
-            finally:
-                client.close()
 
     async def _poll(self, client: ControlClient) -> None:
         """Ask for the next change; a new trouble ends the wait, since the daemon is to know it."""

@@ -18,23 +18,11 @@ from criproxy.node.configuration.policy_switch import event_for
 from criproxy.node.configuration.reload import Reload
 from criproxy.node.configuration.try_out import CHANGES_PLUGIN, changes_plugin, read_file
 from criproxy.node.settings import Settings
-from criproxy.placement.answers.rehearsal import Rehearsal, rehearse
+from criproxy.placement.answers.rehearsal import rehearse
 from criproxy.process.control_socket import Command, Encoded
 
 NOTHING: Values = {"ends_release": False, "exclusive_cpus": "", "moved": [], "refused": []}
 """The effects of a file that is refused, or changes nothing about containers."""
-
-
-def to_values(found: Rehearsal) -> Values:
-    """Return which containers would move, which would be refused, and which CPUs would be exclusive."""
-    after, texts = found.decision.node, {container.key: text for container, text in found.refused}
-    refused = in_order(container for container, _ in found.refused)
-    return {
-        "ends_release": bool(found.before.released and not after.released),
-        "exclusive_cpus": format_cpuset(after.exclusive_cpus),
-        "moved": list(moved(found.before, found.decision)),
-        "refused": [{**identity(each), "text": texts[each.key]} for each in refused],
-    }
 
 
 def commands(live: LiveNode) -> Mapping[str, Command]:
@@ -81,9 +69,18 @@ class Rehearsals:
         return new
 
     def _effects(self, new: Configuration, node: Node) -> Values:
+        """Return which containers would move, which would be refused, and which CPUs would be exclusive."""
         event = event_for(node, new.settings, self.reload.in_place.places_for(new))
         try:
-            return to_values(rehearse(node, new.policy, event))
+            found = rehearse(node, new.policy, event)
+            after, texts = found.decision.node, {container.key: text for container, text in found.refused}
+            refused = in_order(container for container, _ in found.refused)
+            return {
+                "ends_release": bool(found.before.released and not after.released),
+                "exclusive_cpus": format_cpuset(after.exclusive_cpus),
+                "moved": list(moved(found.before, found.decision)),
+                "refused": [{**identity(each), "text": texts[each.key]} for each in refused],
+            }
         except Exception as error:  # the policy may be an external one
             raise CriproxyError(f"{new.source}: the policy failed at the running containers: {error!r}") from error
 

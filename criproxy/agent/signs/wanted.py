@@ -1,7 +1,7 @@
 """What a Node object should say about criproxy, according to the daemon: pure functions of its view."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from criproxy.agent import View, bypass_of
@@ -34,14 +34,7 @@ class Condition:
 
     def to_json(self, since: str, now: str) -> Object:
         """Return the condition as in an object; the times are RFC 3339."""
-        return {
-            "type": CONDITION,
-            "status": self.status,
-            "reason": self.reason,
-            "message": self.message,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": since,
-        }
+        return {"type": CONDITION, **asdict(self), "lastHeartbeatTime": now, "lastTransitionTime": since}
 
 
 WELL: Final = Condition("True", "CriproxyReady", "the kubelet goes through criproxy, and all is well")

@@ -133,7 +133,7 @@ def misplaced_containers(now: Moment) -> float:
 @METRICS.gauge()
 def misplaced_age_seconds(now: Moment) -> float:
     """For how long a misplaced container is being updated at the most; 0 if none is, as while updates are held."""
-    return max(now.misplaced_ages_s, default=0.0)
+    return max((monotonic() - began_s for began_s in now.controller.reconciler.misplaced_since_s()), default=0.0)
 
 
 @METRICS.gauge()

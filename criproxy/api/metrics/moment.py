@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from time import monotonic
 from typing import Any, TypeVar
 
 from prometheus_client import Metric as Family
@@ -57,11 +56,6 @@ class Moment:
         """The number of containers by state."""
         counted = Counter(container.state.value for container in self.node.containers.values())
         return {state.value: counted[state.value] for state in ContainerState}
-
-    @cached_property
-    def misplaced_ages_s(self) -> list[float]:
-        """For how long each misplaced container is being updated."""
-        return [monotonic() - began_s for began_s in self.controller.reconciler.misplaced_since_s()]
 
     @property
     def incidents(self) -> list[Incident]:
