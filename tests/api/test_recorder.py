@@ -1,7 +1,7 @@
 """Recordings: what a node was asked, handed out without secrets and within bounds."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,19 @@ from tests.node.world import FAST, STATIC, World, owner, sharer
 NAMED = replace(FAST, policy_name="static")
 
 
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A node that can be recorded."""
+    async with World(tmp_path, settings=NAMED) as world:
+        yield world
+
+
+@pytest.fixture
+def recorder(world: World) -> Recorder:
+    """Records its events."""
+    return Recorder(world.controller)
+
+
 async def told(recorder: Recorder, name: str, taken: int) -> list[Traced]:
     """The events that a recording has told by now, beyond those that were taken."""
     answer = await recorder.command({"recording": name, "taken": taken})
@@ -46,21 +59,19 @@ def replayed(topology: Topology, events: Iterable[Traced]) -> Node:
     return node
 
 
-async def test_a_trace_asks_again_what_was_asked(tmp_path: Path) -> None:
+async def test_a_trace_asks_again_what_was_asked(world: World, recorder: Recorder) -> None:
     """Who is there when it begins and who comes later come again to the same CPUs; refusals are told."""
-    async with World(tmp_path, settings=NAMED) as world:
-        await world.run(sharer("before"))
-        await world.rested()
-        recorder = Recorder(world.controller)
-        begun = await recorder.command({})
-        await world.run(owner("later", 2))
-        with pytest.raises(Exception, match="asks for 9 exclusive CPUs"):
-            await world.run(owner("greedy", 9))
-        await world.rested()
-        header, *population = begun["lines"]
-        events = [parse_line(line) for line in population]
-        events += await told(recorder, begun["recording"], len(begun["lines"]))
-        node = world.controller.node
+    await world.run(sharer("before"))
+    await world.rested()
+    begun = await recorder.command({})
+    await world.run(owner("later", 2))
+    with pytest.raises(Exception, match="asks for 9 exclusive CPUs"):
+        await world.run(owner("greedy", 9))
+    await world.rested()
+    header, *population = begun["lines"]
+    events = [parse_line(line) for line in population]
+    events += await told(recorder, begun["recording"], len(begun["lines"]))
+    node = world.controller.node
 
     again = replayed(parse_header(header).topology, events)
 
@@ -79,36 +90,32 @@ async def test_a_trace_asks_again_what_was_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [ContainerState.CREATING, ContainerState.CREATED, ContainerState.RUNNING])
-async def test_what_comes_while_it_begins_is_told_once(tmp_path: Path, state: ContainerState) -> None:
+async def test_what_comes_while_it_begins_is_told_once(world: World, recorder: Recorder, state: ContainerState) -> None:
     """Whether it begins as soon as the node shows a pod that is created or started, or later, the pod came once."""
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        running = asyncio.create_task(world.run(sharer("p")))
-        await world.until(lambda: state in {c.state for c in world.controller.node.containers.values()})
-        begun = await recorder.command({})
-        await running
-        await world.booked()
-        await world.controller.context.state.flush()
-        events = [parse_line(line) for line in begun["lines"][1:]]
-        events += await told(recorder, begun["recording"], len(begun["lines"]))
+    running = asyncio.create_task(world.run(sharer("p")))
+    await world.until(lambda: state in {c.state for c in world.controller.node.containers.values()})
+    begun = await recorder.command({})
+    await running
+    await world.booked()
+    await world.controller.context.state.flush()
+    events = [parse_line(line) for line in begun["lines"][1:]]
+    events += await told(recorder, begun["recording"], len(begun["lines"]))
 
     kinds = [type(each.event) for each in events if not isinstance(each.event, PodCreated)]
     assert kinds == [ContainerCreating, ContainerCreated, ContainerStarted]
 
 
-async def test_secrets_are_hidden(tmp_path: Path) -> None:
+async def test_secrets_are_hidden(world: World, recorder: Recorder) -> None:
     """Values of labels and annotations whose keys look secret are not told."""
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        begun = await recorder.command({})
-        pod = replace(
-            sharer("p"),
-            labels={"app": "web", "api-token": "s3cret"},
-            annotations={"password.criproxy.io/pod": "s3cret", "memory-type.criproxy.io/pod": "dram"},
-        )
-        await world.run(pod)
-        await world.rested()
-        answer = await recorder.command({"recording": begun["recording"], "taken": 1})
+    begun = await recorder.command({})
+    pod = replace(
+        sharer("p"),
+        labels={"app": "web", "api-token": "s3cret"},
+        annotations={"password.criproxy.io/pod": "s3cret", "memory-type.criproxy.io/pod": "dram"},
+    )
+    await world.run(pod)
+    await world.rested()
+    answer = await recorder.command({"recording": begun["recording"], "taken": 1})
 
     created = next(e.event for e in map(parse_line, answer["lines"]) if isinstance(e.event, PodCreated))
     assert created.pod.labels["app"] == "web"
@@ -116,19 +123,17 @@ async def test_secrets_are_hidden(tmp_path: Path) -> None:
     assert "s3cret" not in "".join(answer["lines"])
 
 
-async def test_lines_are_kept_until_they_have_arrived(tmp_path: Path) -> None:
+async def test_lines_are_kept_until_they_have_arrived(world: World, recorder: Recorder) -> None:
     """An answer that got lost is given again; what was taken is forgotten."""
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        begun = await recorder.command({})
-        name = begun["recording"]
-        await world.run(sharer("p"))
-        await world.rested()
-        first, again = await told(recorder, name, 1), await told(recorder, name, 1)
-        await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
-        later = list[Traced]()
-        while PodGone not in map(type, (each.event for each in later)):
-            later += await told(recorder, name, 1 + len(first) + len(later))
+    begun = await recorder.command({})
+    name = begun["recording"]
+    await world.run(sharer("p"))
+    await world.rested()
+    first, again = await told(recorder, name, 1), await told(recorder, name, 1)
+    await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
+    later = list[Traced]()
+    while PodGone not in map(type, (each.event for each in later)):
+        later += await told(recorder, name, 1 + len(first) + len(later))
 
     assert first == again
     kinds = [type(each.event) for each in first]
@@ -137,54 +142,52 @@ async def test_lines_are_kept_until_they_have_arrived(tmp_path: Path) -> None:
     assert not any(each in first for each in later)
 
 
-async def test_an_answer_waits_for_something_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_waits_for_something_to_tell(
+    world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It comes with the next event, or empty after a while."""
     monkeypatch.setattr(recording, "WAIT_S", 0.05)
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        name = (await recorder.command({}))["recording"]
-        nothing = await told(recorder, name, 1)
-        monkeypatch.setattr(recording, "WAIT_S", 60.0)
-        waiting = asyncio.create_task(told(recorder, name, 1))
-        await asyncio.sleep(0)
-        await world.run(sharer("p"))
-        something = await waiting
+    name = (await recorder.command({}))["recording"]
+    nothing = await told(recorder, name, 1)
+    monkeypatch.setattr(recording, "WAIT_S", 60.0)
+    waiting = asyncio.create_task(told(recorder, name, 1))
+    await asyncio.sleep(0)
+    await world.run(sharer("p"))
+    something = await waiting
 
     assert not nothing
     assert isinstance(something[0].event, PodCreated)
 
 
-async def test_too_much_that_nobody_takes_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_much_that_nobody_takes_ends_it(
+    world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was told until then can be fetched, and then the reason."""
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        begun = await recorder.command({})
-        monkeypatch.setattr(recording, "BUFFER_BYTES", len(begun["lines"][0]) + 600)
-        for number in range(4):
-            await world.run(sharer(f"p{number}"))
-        await world.rested()
-        answer = await recorder.command({"recording": begun["recording"], "taken": 1})
-        last = await recorder.command({"recording": begun["recording"], "taken": 1 + len(answer["lines"])})
+    begun = await recorder.command({})
+    monkeypatch.setattr(recording, "BUFFER_BYTES", len(begun["lines"][0]) + 600)
+    for number in range(4):
+        await world.run(sharer(f"p{number}"))
+    await world.rested()
+    answer = await recorder.command({"recording": begun["recording"], "taken": 1})
+    last = await recorder.command({"recording": begun["recording"], "taken": 1 + len(answer["lines"])})
 
     assert answer["lines"]
     assert not answer["ended"]
     assert (last["lines"], last["ended"]) == ([], "more than 0 MiB of events were waiting to be fetched")
 
 
-async def test_who_has_gone_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_gone_is_forgotten(world: World, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording that nobody fetches ends, and nothing is listened to any more; so does one that is ended."""
-    async with World(tmp_path, settings=NAMED) as world:
-        recorder = Recorder(world.controller)
-        name = (await recorder.command({}))["recording"]
-        ended = (await recorder.command({}))["recording"]
-        await recorder.command({"recording": ended, "end": True})
-        listening = world.controller.context.state._outbox.listener
-        monkeypatch.setattr(recording, "PATIENCE_S", -1.0)
-        await world.run(sharer("p"))
-        await world.rested()
-        after = world.controller.context.state._outbox.listener
-        with pytest.raises(UsageError, match="there is no recording"):
-            await recorder.command({"recording": name})
+    name = (await recorder.command({}))["recording"]
+    ended = (await recorder.command({}))["recording"]
+    await recorder.command({"recording": ended, "end": True})
+    listening = world.controller.context.state._outbox.listener
+    monkeypatch.setattr(recording, "PATIENCE_S", -1.0)
+    await world.run(sharer("p"))
+    await world.rested()
+    after = world.controller.context.state._outbox.listener
+    with pytest.raises(UsageError, match="there is no recording"):
+        await recorder.command({"recording": name})
 
     assert listening is not None
     assert after is None

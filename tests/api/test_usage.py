@@ -85,15 +85,21 @@ async def asked(
             yield Asked(world, say)
 
 
-async def test_use_against_what_was_granted(tmp_path: Path) -> None:
-    """Each container with a card stands with what it uses and was granted, and since when it is over its quota."""
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Asked]:
+    """A node that finds out by itself who has ended."""
     async with asked(tmp_path) as node:
-        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
-        assert await node.report(key) == {"stale_after_s": 8.0}
-        over = {"container_id": key, "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
-        await node("quota-incident", **over, used=9000, allowed=8192, since_s=1_700_000_000.0, action="observe")
-        values = await node("usage")
+        yield node
+
+
+async def test_use_against_what_was_granted(node: Asked) -> None:
+    """Each container with a card stands with what it uses and was granted, and since when it is over its quota."""
+    key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+    assert await node.report(key) == {"stale_after_s": 8.0}
+    over = {"container_id": key, "device_class": "nvidia", "card": "GPU-a", "quantity": "memory"}
+    await node("quota-incident", **over, used=9000, allowed=8192, since_s=1_700_000_000.0, action="observe")
+    values = await node("usage")
 
     assert values["watcher"]["state"] == "reporting"
     (card,) = values["cards"]
@@ -107,16 +113,15 @@ async def test_use_against_what_was_granted(tmp_path: Path) -> None:
     assert values["history"] == []
 
 
-async def test_who_is_not_reported_uses_nothing(tmp_path: Path) -> None:
+async def test_who_is_not_reported_uses_nothing(node: Asked) -> None:
     """On a card that is read completely; where its class has a problem, the use is not known."""
-    async with asked(tmp_path) as node:
-        await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        await node("device-usage", **report())
-        (idle,) = (await node("usage"))["containers"]
-        await node("device-usage", **report(unread={"GPU-a": "it is lost"}))
-        (lost,) = (await node("usage"))["containers"]
-        await node("device-usage", **report(problem="NVML: unknown error"))
-        values = await node("usage")
+    await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    await node("device-usage", **report())
+    (idle,) = (await node("usage"))["containers"]
+    await node("device-usage", **report(unread={"GPU-a": "it is lost"}))
+    (lost,) = (await node("usage"))["containers"]
+    await node("device-usage", **report(problem="NVML: unknown error"))
+    values = await node("usage")
 
     assert (idle["memory_mib"], idle["cores_percent"]) == (0, 0.0)
     assert values["containers"][0]["memory_mib"] is None
@@ -127,44 +132,41 @@ async def test_who_is_not_reported_uses_nothing(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_report_without_totals(tmp_path: Path) -> None:
+async def test_a_report_without_totals(node: Asked) -> None:
     """The total of a card is then what its processes use, and who is not reported uses nothing."""
-    async with asked(tmp_path) as node:
-        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
-        use = {"container_id": key, "kind": "nvidia", "card": "GPU-a", "memory_mib": 700}
-        await node("device-usage", **report(cards=[], containers=[use]))
-        values = await node("usage")
+    key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    await node.world.run(pod_with("GPU-b/gpu-8g/0", "two"))
+    use = {"container_id": key, "kind": "nvidia", "card": "GPU-a", "memory_mib": 700}
+    await node("device-usage", **report(cards=[], containers=[use]))
+    values = await node("usage")
 
     (card,) = values["cards"]
     assert (card["memory_mib"], card["total_mib"], card["not_a_container"]["memory_mib"]) == (1000, None, 300)
     assert [(each["memory_mib"], each["cores_percent"]) for each in values["containers"]] == [(700, None), (0, None)]
 
 
-async def test_a_card_that_is_not_known_to_be_granted(tmp_path: Path) -> None:
+async def test_a_card_that_is_not_known_to_be_granted(node: Asked) -> None:
     """Who uses it stands with the others, without profile and quota; a container of another runtime stands apart."""
-    async with asked(tmp_path) as node:
-        key = await node.world.run(sharer("web"))
-        await node.report(key)
-        (web,) = (await node("usage"))["containers"]
-        await node.report("f" * 64)
-        values = await node("usage")
+    key = await node.world.run(sharer("web"))
+    await node.report(key)
+    (web,) = (await node("usage"))["containers"]
+    await node.report("f" * 64)
+    values = await node("usage")
 
     assert values["unknown_containers"] == [{"id": "f" * 64, "class": "nvidia", "card": "GPU-a", "memory_mib": 9000}]
     assert (web["pod"], web["memory_mib"], web["profile"], web["memory_granted_mib"]) == ("web", 9000, "", None)
 
 
-async def test_a_watcher_that_is_silent(tmp_path: Path) -> None:
+async def test_a_watcher_that_is_silent(node: Asked) -> None:
     """After three periods and five seconds nothing is known of the use; grants and history are."""
-    async with asked(tmp_path) as node:
-        now_s = 0.0
-        node.world.controller.card_usage.clock = lambda: now_s
-        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        before = await node("usage")
-        await node.report(key)
-        now_s = 8.5
-        values = await node("usage", history=True)
-        metrics = node.metrics()
+    now_s = 0.0
+    node.world.controller.card_usage.clock = lambda: now_s
+    key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    before = await node("usage")
+    await node.report(key)
+    now_s = 8.5
+    values = await node("usage", history=True)
+    metrics = node.metrics()
 
     assert before["watcher"] == {"state": "none", "reported": None, "stale_after_s": None, "classes": []}
     assert (values["watcher"]["state"], values["cards"]) == ("silent", [])
@@ -177,55 +179,50 @@ async def test_a_watcher_that_is_silent(tmp_path: Path) -> None:
     assert metrics["vgpu_memory_limit_bytes"][1] == 8192 << 20
 
 
-async def test_free_vgpus(tmp_path: Path) -> None:
+async def test_free_vgpus(node: Asked) -> None:
     """By profile, those that are healthy and that no container has; ids of whole cards are none."""
-    async with asked(tmp_path) as node:
-        await node("device-inventory", **OFFERED)
-        await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        values, metrics = await node("usage"), node.metrics()
+    await node("device-inventory", **OFFERED)
+    await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    values, metrics = await node("usage"), node.metrics()
 
     (profile,) = values["profiles"]
     assert [profile[key] for key in "profile vgpus healthy given free".split()] == ["gpu-8g", 4, 3, 1, 2]
     assert metrics["vgpu_free"] == ({"device_class": "nvidia", "profile": "gpu-8g"}, 2.0)
 
 
-async def test_a_profile_that_is_no_longer_offered(tmp_path: Path) -> None:
+async def test_a_profile_that_is_no_longer_offered(node: Asked) -> None:
     """It stays in the list as long as containers have its vGPUs, if the device plugin says what it offers."""
-    async with asked(tmp_path) as node:
-        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        unknown = (await node("usage"))["profiles"]
-        await node("device-inventory", resources=OFFERED["resources"][1:])
-        (profile,) = (await node("usage"))["profiles"]
-        shown = printed(render(await node("usage"), 200), 200)
-        await node.world.client.call(
-            "StopContainer", api.StopContainerRequest(container_id=key), api.StopContainerResponse
-        )
-        later = (await node("usage"))["profiles"]
+    key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    unknown = (await node("usage"))["profiles"]
+    await node("device-inventory", resources=OFFERED["resources"][1:])
+    (profile,) = (await node("usage"))["profiles"]
+    shown = printed(render(await node("usage"), 200), 200)
+    await node.world.client.call("StopContainer", api.StopContainerRequest(container_id=key), api.StopContainerResponse)
+    later = (await node("usage"))["profiles"]
 
     assert (unknown, later) == ([], [])
     assert (profile["profile"], profile["given"], profile["free"], profile["offered"]) == ("gpu-8g", 1, 0, False)
     assert "gpu-8g: 1 allocated, no longer offered" in shown
 
 
-async def test_a_vgpu_of_two_containers_is_given_once(tmp_path: Path) -> None:
+async def test_a_vgpu_of_two_containers_is_given_once(node: Asked) -> None:
     """Containers of one pod share it; it stays given while a container may restart, which is until its sandbox ends."""
     pod = pod_with("GPU-a/gpu-8g/0", "one")
     both = replace(pod, containers=(pod.containers[0], replace(pod.containers[0], name="side")))
-    async with asked(tmp_path) as node:
-        await node("device-inventory", **OFFERED)
-        sandbox, _ = await node.world.kubelet.run_pod(both)
-        other, containers = await node.world.kubelet.run_pod(pod_with("GPU-a/gpu-8g/1", "two"))
-        (last,) = containers.values()
-        told = [await node.given()]
-        await node.world.kubelet.stop_sandbox(sandbox)
-        told.append(await node.given())
-        node.world.runtime.exit_container(last)
-        async with asyncio.timeout(LIMIT_S):
-            while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
-        told.append(now)
-        await node.world.kubelet.stop_sandbox(other)
-        told.append(await node.given())
+    await node("device-inventory", **OFFERED)
+    sandbox, _ = await node.world.kubelet.run_pod(both)
+    other, containers = await node.world.kubelet.run_pod(pod_with("GPU-a/gpu-8g/1", "two"))
+    (last,) = containers.values()
+    told = [await node.given()]
+    await node.world.kubelet.stop_sandbox(sandbox)
+    told.append(await node.given())
+    node.world.runtime.exit_container(last)
+    async with asyncio.timeout(LIMIT_S):
+        while (now := await node.given())[0]:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+    told.append(now)
+    await node.world.kubelet.stop_sandbox(other)
+    told.append(await node.given())
 
     both_held = {"GPU-a/gpu-8g/0", "GPU-a/gpu-8g/1"}
     assert told == [(both_held, 2, 1), ({"GPU-a/gpu-8g/1"}, 1, 2), (set(), 1, 2), (set(), 0, 3)]
@@ -265,13 +262,12 @@ async def test_an_answer_does_not_wait_for_the_runtime(tmp_path: Path) -> None:
     assert during == ({"GPU-a/gpu-8g/0"}, 1, 2)
 
 
-async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:
+async def test_metrics_of_a_vgpu(node: Asked) -> None:
     """Used and granted memory and cores of each container with a vGPU, by namespace, pod and container."""
-    async with asked(tmp_path) as node:
-        nothing = node.metrics()
-        key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
-        await node.report(key)
-        metrics = node.metrics()
+    nothing = node.metrics()
+    key = await node.world.run(pod_with("GPU-a/gpu-8g/0", "one"))
+    await node.report(key)
+    metrics = node.metrics()
 
     assert not [name for name in nothing if name.startswith(("vgpu", "usage"))]
     labels, used = metrics["vgpu_memory_used_bytes"]
@@ -283,12 +279,11 @@ async def test_metrics_of_a_vgpu(tmp_path: Path) -> None:
     assert metrics["usage_watcher_up"] == ({}, 1.0)
 
 
-async def test_bad_arguments(tmp_path: Path) -> None:
+async def test_bad_arguments(node: Asked) -> None:
     """They are refused, and the last report stays."""
-    async with asked(tmp_path) as node:
-        await node.report("c" * 64)
-        for command, arguments in (("device-usage", {"classes": 7}), ("usage", {"history": "yes"})):
-            with pytest.raises(UsageError):
-                await node(command, **arguments)
+    await node.report("c" * 64)
+    for command, arguments in (("device-usage", {"classes": 7}), ("usage", {"history": "yes"})):
+        with pytest.raises(UsageError):
+            await node(command, **arguments)
 
-        assert (await node("usage"))["watcher"]["state"] == "reporting"
+    assert (await node("usage"))["watcher"]["state"] == "reporting"

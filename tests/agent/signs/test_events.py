@@ -45,18 +45,24 @@ async def writing(client: ApiClient, limits: EventLimits = QUICK) -> AsyncIterat
         yield made
 
 
+@pytest.fixture
+async def events(api_client: ApiClient) -> AsyncIterator[EventWriter]:
+    """One with the usual limits."""
+    async with writing(api_client) as events:
+        yield events
+
+
 def written(server: ApiServer) -> dict[tuple[str, str], int]:
     """The counts of all Events, by name of the object and reason."""
     return {(each["involvedObject"]["name"], each["reason"]): each["count"] for each in server.objects.all(EVENTS)}
 
 
-async def test_an_event_is_made_once_and_then_counted(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_an_event_is_made_once_and_then_counted(apiserver: ApiServer, events: EventWriter) -> None:
     """With the pod's UID, in its namespace; its message and time are those of the last happening."""
-    async with writing(api_client) as events:
-        events.add(ONE)
-        await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 1})
-        events.add(replace(ONE, message="container main: still no room", at_s=1060.0))
-        await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 2})
+    events.add(ONE)
+    await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 1})
+    events.add(replace(ONE, message="container main: still no room", at_s=1060.0))
+    await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 2})
 
     (event,) = apiserver.objects.all(EVENTS)
     assert event["metadata"]["namespace"] == "shop"
@@ -72,11 +78,10 @@ async def test_an_event_is_made_once_and_then_counted(apiserver: ApiServer, api_
     assert event["message"] == "container main: still no room"
 
 
-async def test_events_of_the_node_are_where_kubectl_looks(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_events_of_the_node_are_where_kubectl_looks(apiserver: ApiServer, events: EventWriter) -> None:
     """In the namespace default, with the node's name as UID, as the kubelet's."""
-    async with writing(api_client) as events:
-        events.add(replace(NODE, is_warning=False))
-        await apiserver.until(lambda: bool(written(apiserver)))
+    events.add(replace(NODE, is_warning=False))
+    await apiserver.until(lambda: bool(written(apiserver)))
 
     (event,) = apiserver.objects.all(EVENTS)
     assert (event["metadata"]["namespace"], event["type"]) == ("default", "Normal")
@@ -128,19 +133,18 @@ async def test_the_queue_is_bounded(api_client: ApiClient) -> None:
     assert events.dropped == 982
 
 
-async def test_a_server_that_is_gone_for_an_hour(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_a_server_that_is_gone_for_an_hour(apiserver: ApiServer, events: EventWriter) -> None:
     """What is of the last hour is told with its count, the rest is dropped, and there is no storm."""
-    async with writing(api_client) as events:
-        assert isinstance(events.clock, Clock)
-        await apiserver.stop()
-        for minute in range(90):
-            events.clock.now_s += 60.0
-            events.add(replace(ONE, uid=f"u-{minute // 10}", name=f"web-{minute // 10}", at_s=events.clock.now_s))
-            events.add(replace(NODE, at_s=events.clock.now_s))
-        await until(events.troubles, lambda: bool(events.troubles.sentences(wrong=False)))
-        await apiserver.start()
-        await apiserver.until(lambda: len(written(apiserver)) == 8)
-        await until(events.troubles, lambda: not events.troubles.sentences(wrong=False))
+    assert isinstance(events.clock, Clock)
+    await apiserver.stop()
+    for minute in range(90):
+        events.clock.now_s += 60.0
+        events.add(replace(ONE, uid=f"u-{minute // 10}", name=f"web-{minute // 10}", at_s=events.clock.now_s))
+        events.add(replace(NODE, at_s=events.clock.now_s))
+    await until(events.troubles, lambda: bool(events.troubles.sentences(wrong=False)))
+    await apiserver.start()
+    await apiserver.until(lambda: len(written(apiserver)) == 8)
+    await until(events.troubles, lambda: not events.troubles.sentences(wrong=False))
     assert written(apiserver) == {
         **{(f"web-{ten}", "PlacementRefused"): 10 for ten in range(2, 9)},
         ("worker-1", "BypassOn"): 90,
@@ -149,16 +153,15 @@ async def test_a_server_that_is_gone_for_an_hour(apiserver: ApiServer, api_clien
 
 
 @pytest.mark.parametrize(("status", "is_dropped"), [(403, True), (422, True), (500, False), (429, False)])
-async def test_a_refusal(apiserver: ApiServer, api_client: ApiClient, status: int, is_dropped: bool) -> None:
+async def test_a_refusal(apiserver: ApiServer, events: EventWriter, status: int, is_dropped: bool) -> None:
     """What the API server does not want is dropped and said; what it cannot take now waits."""
     apiserver.faults.refuses["create", "events"] = Refuses(status, "not now", times=1)
-    async with writing(api_client) as events:
-        events.add(ONE)
-        await apiserver.until(lambda: apiserver.requests["create", "events"] >= 1)
-        events.add(NODE)
-        await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
-        if not is_dropped:
-            await apiserver.until(lambda: ("web", "PlacementRefused") in written(apiserver))
+    events.add(ONE)
+    await apiserver.until(lambda: apiserver.requests["create", "events"] >= 1)
+    events.add(NODE)
+    await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
+    if not is_dropped:
+        await apiserver.until(lambda: ("web", "PlacementRefused") in written(apiserver))
     assert (("web", "PlacementRefused") in written(apiserver)) is not is_dropped
     assert events.dropped == is_dropped
 
@@ -172,30 +175,28 @@ async def test_a_refusal(apiserver: ApiServer, api_client: ApiClient, status: in
     ],
 )
 async def test_what_is_said_of_a_refusal(
-    apiserver: ApiServer, api_client: ApiClient, status: int, text: str, is_said: bool
+    apiserver: ApiServer, events: EventWriter, status: int, text: str, is_said: bool
 ) -> None:
     """That the agent lacks a right is said until an Event is written; that a namespace is gone is usual."""
     apiserver.faults.refuses["create", "events"] = Refuses(status, text, times=1)
-    async with writing(api_client) as events:
-        seen = events.troubles.version
-        events.add(ONE)
-        if is_said:
-            await until_said(events.troubles, text)
-        events.add(NODE)
-        await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
-        await until_said(events.troubles)
+    seen = events.troubles.version
+    events.add(ONE)
+    if is_said:
+        await until_said(events.troubles, text)
+    events.add(NODE)
+    await apiserver.until(lambda: ("worker-1", "BypassOn") in written(apiserver))
+    await until_said(events.troubles)
     assert events.troubles.version == seen + 2 * is_said
 
 
-async def test_what_was_not_written_and_is_stale_is_no_trouble(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_what_was_not_written_and_is_stale_is_no_trouble(apiserver: ApiServer, events: EventWriter) -> None:
     """When nothing waits any more, there is nothing to say."""
-    async with writing(api_client) as events:
-        assert isinstance(events.clock, Clock)
-        await apiserver.stop()
-        events.add(ONE)
-        await until_said(events.troubles, "Events cannot be written")
-        events.clock.now_s += 7200.0
-        await until_said(events.troubles)
+    assert isinstance(events.clock, Clock)
+    await apiserver.stop()
+    events.add(ONE)
+    await until_said(events.troubles, "Events cannot be written")
+    events.clock.now_s += 7200.0
+    await until_said(events.troubles)
     assert events.dropped == 1
 
 
@@ -227,14 +228,13 @@ async def test_a_count_that_cannot_grow(apiserver: ApiServer, api_client: ApiCli
     assert (apiserver.objects.all(EVENTS)[0]["count"], events.dropped) == (2**31 - 1, 0)
 
 
-async def test_an_event_that_has_expired_or_was_wiped(apiserver: ApiServer, api_client: ApiClient) -> None:
+async def test_an_event_that_has_expired_or_was_wiped(apiserver: ApiServer, events: EventWriter) -> None:
     """It is made anew, and counts from one."""
-    async with writing(api_client) as events:
-        events.add(ONE)
-        await apiserver.until(lambda: bool(written(apiserver)))
-        apiserver.objects.wipe()
-        events.add(ONE)
-        await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 1})
+    events.add(ONE)
+    await apiserver.until(lambda: bool(written(apiserver)))
+    apiserver.objects.wipe()
+    events.add(ONE)
+    await apiserver.until(lambda: written(apiserver) == {("web", "PlacementRefused"): 1})
 
 
 def test_names_of_events_are_legal() -> None:
