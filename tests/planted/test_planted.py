@@ -35,7 +35,7 @@ from tests.node import test_true_words as true_words
 from tests.node.calls import test_not_utf8 as not_utf8
 from tests.node.configuration import test_reload as reload
 from tests.node.configuration import test_try_meets as try_meets
-from tests.node.configuration.tried_node import static_node
+from tests.node.configuration.tried_node import static_node, two
 from tests.node.devices import test_guard_faults as guard_faults
 from tests.node.devices import test_holdings as holdings
 from tests.node.devices.test_guard import VOID
@@ -43,7 +43,7 @@ from tests.node.record import test_outbox as outbox
 from tests.node.record import test_refusals_resizes as refused_resizes
 from tests.node.sync import test_outcomes as inquiry
 from tests.node.sync import test_resync as resync
-from tests.node.world import KEEPING, World
+from tests.node.world import KEEPING, Slow, World
 from tests.placement.policies import test_fewer_available as fewer_available
 from tests.placement.rules import test_going_back as going_back
 from tests.planted import plants
@@ -243,7 +243,7 @@ OWN = [row for row in PLANTS if row.values[1].__module__ == __name__ or row.valu
 
 async def run(test: Test, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]) -> None:
     """Run a test with the fixtures that it names: of a world, one in which a pod keeps the CPUs of its containers."""
-    values = {"tmp_path": tmp_path, "monkeypatch": monkeypatch, **arguments}
+    values = {"tmp_path": tmp_path, "monkeypatch": monkeypatch, "slow": Slow(), **arguments}
     names = inspect.signature(test).parameters
     async with AsyncExitStack() as stack:
         if "world" in names:
@@ -252,6 +252,8 @@ async def run(test: Test, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argum
             values["node"] = node = static_node(tmp_path)
             await stack.enter_async_context(node.world)
             await node.begun()
+            if "first" in names:
+                values["first"], _ = await two(node)
         waits = test(**{name: values[name] for name in names})
         if inspect.isawaitable(waits):
             await waits
