@@ -64,6 +64,11 @@ class Configuration:
             return before
         return Loaded(file, self.file_hash, time.time())
 
+    @property
+    def named(self) -> dict[str, str]:
+        """How the log names the file."""
+        return {"file": str(self.source or ""), "hash": self.file_hash}
+
     def log_to(self, log: Log) -> None:
         """Log the configuration in force, and as errors what differs from the file."""
         log_mistakes(log, self.problem, self.instead)
@@ -73,8 +78,7 @@ class Configuration:
         for misfit in self.misfits:
             event = "the machine does not have everything that the policy file names"
             log.error(event, file=str(self.source), missing=misfit)
-        file = {"file": str(self.source or ""), "hash": self.file_hash}
-        log.info("policy loaded", policy=self.settings.policy_name, **file)
+        log.info("policy loaded", policy=self.settings.policy_name, **self.named)
 
 
 def log_mistakes(log: Log, problem: str, instead: str) -> None:

@@ -139,8 +139,7 @@ class Reload:
         same = (new.settings.configuration, new.settings.devices) == (settings.configuration, settings.devices)
         if same:
             self._now_in_force(new)
-            file = {"file": str(new.source), "hash": new.file_hash}
-            self.context.log.info("the policy file matches the configuration in effect", **file)
+            self.context.log.info("the policy file matches the configuration in effect", **new.named)
         return same
 
     async def _once(self, *, asked: bool) -> bool:
@@ -163,8 +162,7 @@ class Reload:
                 return True
             self._now_in_force(new)
             if asked or problem:
-                file = {"file": str(new.source), "hash": new.file_hash}
-                self.context.log.info("the policy file matches the configuration in effect", **file)
+                self.context.log.info("the policy file matches the configuration in effect", **new.named)
             return problem is not None
         if not asked:
             self.manager.reloading()

@@ -178,7 +178,7 @@ class TryOut:
             self.in_place.go_back(former)
             raise
         self._news.set()
-        keys = {"file": str(new.source), "hash": new.file_hash, "until": timestamp(tried.until_s)}
+        keys = {**new.named, "until": timestamp(tried.until_s)}
         self.context.log.warning("a configuration is tried; the former one comes back unless it is kept", **keys)
         no_place = _without_place(node, decision.node) if new.settings.apply_all else 0
         return {**self.reload.answer(), "moved": len(decision.moving(node)), "no_place": no_place}
@@ -202,10 +202,9 @@ class TryOut:
         self.in_place.go_back(tried.former())
         self.context.counters.tries_ended[why] += 1
         self.in_place.ended = f"the last one was tried until {timestamp(time.time())}, and was not kept"
-        keys = {"file": str(former.source or ""), "hash": former.file_hash}
         event = "the time of the try is over" if why == "time" else "the try was ended"
         event += ": the former configuration is back"
-        self.context.log.warning(event, **keys)
+        self.context.log.warning(event, **former.named)
         self.reload.file_changed()  # it may have changed before the try without having come into force
 
     def _former(self, tried: Tried) -> Configuration:
