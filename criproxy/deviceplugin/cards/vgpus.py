@@ -188,10 +188,14 @@ def mig_vgpus(
         for each in profiles
     }
     hidden = chosen if config.flags.mig_strategy == "none" else ()
+    problems = found.problems
+    if not inventory.nvml_queried and any(matching(sizes, each.select) for each in profiles):
+        warnings.append(_UNKNOWN)  # so that nothing can be wrong with them
+        problems = ()
     return Parts(
         offers={resource: parts for resource, parts in offers.items() if parts},
         remaining=replace(inventory, gpus=tuple(_remaining(inventory.gpus, found.taken, hidden))),
-        problems=() if _is_unknown(inventory, _matching(gpus, profiles), warnings) else found.problems,
+        problems=problems,
     )
 
 
@@ -216,17 +220,3 @@ def _remaining(gpus: Sequence[Gpu], taken: Collection[str], hidden: Collection[s
         mig = tuple(device for device in gpu.mig if device.uuid not in taken)
         if gpu.uuid not in hidden and (mig or not gpu.mig):
             yield replace(gpu, mig=mig)
-
-
-def _matching(gpus: Sequence[Gpu], profiles: Sequence[Profile]) -> list[Gpu]:
-    """Return the GPUs that any of the profiles may select."""
-    found = {card.id for each in profiles for card in matching([size_of(gpu) for gpu in gpus], each.select)}
-    return [gpu for gpu in gpus if gpu.uuid in found]
-
-
-def _is_unknown(inventory: Inventory, gpus: Sequence[Gpu], warnings: Warnings) -> bool:
-    """Whether the MIG devices of *gpus* are unknown, so that nothing can be wrong with them."""
-    if inventory.nvml_queried or not gpus:
-        return False
-    warnings.append(_UNKNOWN)
-    return True
