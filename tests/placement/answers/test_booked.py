@@ -1,6 +1,7 @@
 """What is booked and available on each NUMA node adds up to what is on the machine, whatever runs under any policy."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -143,11 +144,8 @@ def test_huge_pages_are_booked_where_containers_may_use_them(
 )
 def test_a_container_counts_where_it_may_run(cpus: str, milli: int, expected: list[int]) -> None:
     """In proportion to the number of its CPUs on each node; CPU 0 is reserved."""
-    node = Node(
-        TWO,
-        containers={"web": Container(key="web", pod="p", name="n", qos=QosClass.BURSTABLE, cpu_milli=milli)},
-        grants={"web": Grant(parse_cpuset(cpus), TWO.mems)},
-    )
+    web, grant = replace(WEB, cpu_milli=milli), Grant(parse_cpuset(cpus), TWO.mems)
+    node = Node(TWO, containers={"web": web}, grants={"web": grant})
     found = booked_cpus(node, parse_cpuset("0"))
 
     assert [found[number].shared_milli for number in (0, 1)] == expected

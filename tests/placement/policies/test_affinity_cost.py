@@ -87,8 +87,7 @@ _MATCHES = st.one_of(
     st.just(EVERYWHERE),
 )  # fmt: skip
 _ENTRIES = st.fixed_dictionaries({"match": _MATCHES, "weight": st.integers(-9, 9)}, optional={"scope": _MATCHES})
-_PODS = st.builds(
-    lambda uid, labels, notes: (uid, labels, notes),
+_PODS = st.tuples(
     st.sampled_from(["", "u1", "u2"]),
     st.dictionaries(st.just("l"), _VALUES),
     st.dictionaries(st.sampled_from(["t.criproxy.io", "t.criproxy.io/pod", "t.criproxy.io/container.c1"]), _VALUES),

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.api.views.situation import Situation
-from criproxy.api.views.status import summary
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
@@ -14,6 +12,7 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Si
 from criproxy.placement.engine import step
 from criproxy.placement.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
 from criproxy.placement.invariants import violations
+from criproxy.placement.policies.api import free_of
 from criproxy.placement.policies.pools import PoolsOptions, PoolsPolicy
 from criproxy.placement.policies.static import StaticOptions, StaticPolicy
 from tests.placement.policies.pools_files import pools_options
@@ -51,9 +50,7 @@ class Cluster:
 
     def free(self) -> str:
         """What `status` calls free."""
-        reserved = self.options.reserved(self.node.topology)
-        values = summary(Situation(node=self.node, policy="pools", placer=self.policy, reserved=reserved))
-        return str(values["cpus"]["free"])
+        return format_cpuset(free_of(self.policy, self.node).cpus)
 
     def end(self, *keys: str) -> None:
         """Containers go."""
