@@ -196,6 +196,7 @@ def _groups(topology: Topology, free: CpuSet) -> Groups:
 
 
 def _nodes_needed(groups: Iterable[CpuSet], count: int) -> int:
+    """How many of *groups*, the largest first, it takes for *count* CPUs; all of them where they have too few."""
     sizes = sorted(map(len, groups), reverse=True)
     return sum(before < count for _, before in zip(sizes, accumulate(sizes, initial=0), strict=False))
 
