@@ -313,8 +313,10 @@ class _Case:
             text = f"criproxy added {', '.join(paths)}, so that updates of its cpuset do not take its cards away"
             return Boundary(complete, (self._finding(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
-            text = "its CreateContainer request has no device node of the card"
-            text += ": an update of its cpuset or a reload of systemd may take the card away"
+            text = (  # one text, as docs/troubleshooting.md quotes it
+                "its CreateContainer request has no device node of the card: an update of its cpuset or a reload of "
+                "systemd may take the card away"
+            )
             if not self.rules.update_without_nodes:
                 text += ", so criproxy leaves it where it is"
             return Boundary(asked, (self._finding(Word.NO_NODES, text),))
