@@ -46,8 +46,6 @@ class NodeView(Changes):
         """The last answer, see docs/agent.md; None before the first one. It stays when the daemon is gone."""
         self.problem = "the daemon has not answered yet"
         """Why the daemon does not answer now; empty if it does."""
-        self.polls = 0
-        """How many polls were answered."""
         self._socket, self._troubles = control_socket, troubles
         self._asking = asyncio.Semaphore(MOST_ASKING)
         self._answered_s = monotonic()
@@ -107,7 +105,6 @@ class NodeView(Changes):
         same = self.last is not None and self.last["revision"] == answer["revision"] and not self.problem
         self.last, self.problem = answer, ""
         self._answered_s = monotonic()
-        self.polls += 1
         self._troubles.set("daemon", "")
         if not same:
             self.notify()
