@@ -32,8 +32,8 @@ LEFT_RUNNING = (
     "restart the runtime, and delete the pod"
 )
 """containerd 1.6 reports it as exited and never removes it; after a restart, as unknown, and can remove it."""
-_LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN, None})
-"""States that the runtime reports for containers whose processes it has lost, among others; None: it knows none."""
+_LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
+"""States that the runtime reports for containers whose processes it has lost, among others."""
 _READ_S = 0.5
 """How long `is_populated` waits for the kernel."""
 AT_ONCE = 16
@@ -138,7 +138,10 @@ class Cgroups:
         had = container_id in self.groups
         self.forget(container_id)
         try:
-            seen = self._seen(container_id, reply, left, attributes)
+            if reply is None:
+                seen = self._left(container_id, left, attributes)
+            else:
+                seen = self._seen(container_id, reply, attributes)
         except Exception as error:  # an unreadable status of one container must not affect others
             text = "criproxy cannot read what the runtime reports about it"
             self.unreported[container_id] = f"{text}: {error!r}"
@@ -158,28 +161,34 @@ class Cgroups:
             is_twice = in_spec(container_id)[ANNOTATION] in reply.info.get("info", "")
             self.placed_twice = (created_ns, container_id) if is_twice else (0, "")
 
-    def _seen(
-        self, key: str, reply: api.ContainerStatusResponse | None, group: ContainerGroup | None, attributes: Attributes
-    ) -> Seen:
-        """Return the state of a container; if the runtime does not know it, its processes run in *group*, if given."""
-        state = translate.state(reply.status) if reply else None
-        if reply and state is ContainerState.RUNNING and (pid := translate.pid_in(reply.info)):
+    def _seen(self, container_id: str, reply: api.ContainerStatusResponse, attributes: Attributes) -> Seen:
+        state, group = translate.state(reply.status), None
+        if state is ContainerState.RUNNING and (pid := translate.pid_in(reply.info)):
             with suppress(OSError, LookupError):
-                group = find_group(self.host_root, pid, key)
-        elif reply and state in _LOST:
+                group = find_group(self.host_root, pid, container_id)
+        elif state in _LOST:
             own = group_at(self.host_root, translate.cgroup_in(reply.info))
             group = own if own and has_processes(own) else None
         seen = _read(group, attributes) if group else None
         is_left = group and seen and state in _LOST
-        self.in_flight.set_left(key, partial(has_processes, group) if group and is_left else None)
+        self.in_flight.set_left(container_id, partial(has_processes, group) if group and is_left else None)
         if group and seen:
-            self.groups[key] = group
+            self.groups[container_id] = group
             return seen
-        if reply and state is ContainerState.RUNNING:
+        if state is ContainerState.RUNNING:
             return Seen(state, translate.applied(reply.status))
-        if reply and state is ContainerState.CREATED and not self.moves_created:
+        if state is ContainerState.CREATED and not self.moves_created:
             return Seen(state, translate.applied_at_start(reply))
         return Seen(state)
+
+    def _left(self, container_id: str, group: ContainerGroup | None, attributes: Attributes) -> Seen:
+        """Return the state of a container that the runtime does not know; its processes run in *group*, if given."""
+        seen = _read(group, attributes) if group else None
+        if group is None or seen is None:
+            return Seen(None)
+        self.groups[container_id] = group
+        self.in_flight.set_left(container_id, partial(has_processes, group))
+        return seen
 
     async def is_populated(self, container_id: str) -> bool | None:
         """Whether a container has processes; None if its cgroup is not known, or is not read in time."""
