@@ -217,8 +217,9 @@ def commands(live: LiveNode) -> Mapping[str, Command]:
 
     Those that are no methods need only a snapshot; see `collector`.
     """
-    shown = (name for name in QUERIES if name != "usage")
-    return {name: getattr(live, name, None) or partial(live.show, collector(name)) for name in shown}
+    own = {each.__name__: each for each in (live.status, live.explain, live.devices, live.events, live.names)}
+    shown = [name for name in QUERIES if name not in (*own, "usage")]
+    return own | {name: partial(live.show, collector(name)) for name in shown}
 
 
 def _lacking(policy: Policy, topology: Topology) -> list[str]:

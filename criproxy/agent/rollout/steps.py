@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -12,7 +12,7 @@ from criproxy.agent.node_view import NodeView
 from criproxy.agent.objects.node_policy import NodePolicy, Object, RolloutStatus, Status
 from criproxy.agent.objects.placement import Phase, RolloutState
 from criproxy.agent.rollout.choose import is_recorded, with_failure
-from criproxy.agent.rollout.situation import Expected, Pace, Situation, Step, Turn, Verdict
+from criproxy.agent.rollout.situation import Action, Expected, Pace, Situation, Step, Turn, Verdict
 from criproxy.agent.rollout.slots import Turns
 from criproxy.agent.rollout.waiting import ENDED
 from criproxy.errors import CriproxyError
@@ -55,9 +55,20 @@ class Steps:
         Raises:
             CriproxyError: it has failed, or it is unknown whether it has.
         """
-        method: Callable[[Step, Situation], Awaitable[Answer]] = getattr(self, f"_{step.action.value}")
+        steps: Mapping[Action, Callable[[Step, Situation], Awaitable[Answer]]] = {
+            Action.CHECK: self._check,
+            Action.BEGIN: self._begin,
+            Action.TAKE: self._take,
+            Action.CONFIRM: self._confirm,
+            Action.TRY: self._try,
+            Action.KEEP: self._keep,
+            Action.BACK: self._back,
+            Action.TO_FILE: self._to_file,
+            Action.RECORD: self._record,
+            Action.LEAVE: self._leave,
+        }
         try:
-            return await method(step, now)
+            return await steps[step.action](step, now)
         except CriproxyError:
             self.turns.forget()
             raise
