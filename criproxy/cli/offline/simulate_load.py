@@ -95,6 +95,13 @@ class Measure:
     """Selects the best of several values, as they are `shown`; None: no value is better."""
     wins: str = ""
     """What the policy with the best value achieves; only for measures that decide the recommendation."""
+    digits: int = 0
+    """The number of decimals; smaller differences do not count."""
+
+    def decisive(self, outcome: Outcome) -> float:
+        """Return the value by which outcomes are sorted: the smaller, the better."""
+        number = round(self.value(outcome), self.digits)
+        return -number if self.best is max else number
 
 
 def _percent(value: float) -> str:
@@ -109,36 +116,61 @@ def _one_decimal(value: float) -> str:
     return f"{value:.1f}"
 
 
-_DIGITS: dict[Callable[[float], str], int] = {_percent: 2, _whole: 0, _one_decimal: 1}
-"""How many decimals of a measure count: smaller differences decide nothing."""
-
 AT_CARDS = Measure(
-    "at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _percent, max,
-    "it puts the most containers next to their cards",
-)  # fmt: skip
+    key="at_cards",
+    title="next to their cards",
+    value=lambda outcome: outcome.at_cards_share,
+    shown=_percent,
+    best=max,
+    wins="it puts the most containers next to their cards",
+    digits=2,
+)
 DECIDING = (
     Measure(
-        "refused", "refused", lambda outcome: outcome.refused, _whole, min,
-        "it leaves the fewest containers without a place",
+        key="refused",
+        title="refused",
+        value=lambda outcome: outcome.refused,
+        shown=_whole,
+        best=min,
+        wins="it leaves the fewest containers without a place",
     ),
     Measure(
-        "crowded", "crowded", lambda outcome: outcome.mean.crowded, _percent, min,
-        "its containers lack the least of the CPU that they request",
+        key="crowded",
+        title="crowded",
+        value=lambda outcome: outcome.mean.crowded,
+        shown=_percent,
+        best=min,
+        wins="its containers lack the least of the CPU that they request",
+        digits=2,
     ),
     AT_CARDS,
     Measure(
-        "distance", "distance to memory", lambda outcome: outcome.mean.distance, _one_decimal, min,
-        "its containers are nearest to their memory",
+        key="distance",
+        title="distance to memory",
+        value=lambda outcome: outcome.mean.distance,
+        shown=_one_decimal,
+        best=min,
+        wins="its containers are nearest to their memory",
+        digits=1,
     ),
     Measure(
-        "fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _percent, min,
-        "it keeps the most room in one piece for large containers",
+        key="fragmentation",
+        title="fragmentation",
+        value=lambda outcome: outcome.mean.fragmentation,
+        shown=_percent,
+        best=min,
+        wins="it keeps the most room in one piece for large containers",
+        digits=2,
     ),
     Measure(
-        "moves", "moves", lambda outcome: outcome.moves, _whole, min,
-        "it moves running containers least",
+        key="moves",
+        title="moves",
+        value=lambda outcome: outcome.moves,
+        shown=_whole,
+        best=min,
+        wins="it moves running containers least",
     ),
-)  # fmt: skip
+)
 """The measures that decide the recommendation: the first one in which two policies differ."""
 
 INFORMATIVE = (
@@ -186,9 +218,7 @@ def decided(first: Outcome, other: Outcome) -> Measure | None:
 
 
 def _order(outcome: Outcome) -> tuple[float, ...]:
-    """Return the values by which outcomes are sorted: the smaller, the better."""
-    values = ((each, round(each.value(outcome), _DIGITS[each.shown])) for each in DECIDING)
-    return tuple(-value if measure.best is max else value for measure, value in values)
+    return tuple(measure.decisive(outcome) for measure in DECIDING)
 
 
 def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -247,9 +277,7 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
     yield f"Why: {last.wins}, and no other policy is noticeably better in a more important measure."
-    for outcome, measure in rest:
-        lost, won = _value(measure, outcome), _value(measure, first)
-        yield f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}."
+    yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
     if first.refused:
         share = f"{100 * first.refused_share:.1f} % of the containers"
         yield f"Even so, {first.refused:,} were refused, {share}: the node may be too small for this load."
@@ -264,6 +292,12 @@ def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> st
         return ""
     names = _listed([outcome.name for outcome in winners])
     return f"'{measure.title}' ({_value(measure, winners[0])} with {names}, compared with {_value(measure, first)})"
+
+
+def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:
+    """Return where another policy is worse."""
+    lost, won = _value(measure, outcome), _value(measure, first)
+    return f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}"
 
 
 def _value(measure: Measure, outcome: Outcome) -> str:
