@@ -217,7 +217,13 @@ def commands(live: LiveNode) -> Mapping[str, Command]:
 
     Those that are no methods need only a snapshot; see `collector`.
     """
-    own = {each.__name__: each for each in (live.status, live.explain, live.devices, live.events, live.names)}
+    own = {
+        "status": live.status,
+        "explain": live.explain,
+        "devices": live.devices,
+        "events": live.events,
+        "names": live.names,
+    }
     shown = [name for name in QUERIES if name not in (*own, "usage")]
     return own | {name: partial(live.show, collector(name)) for name in shown}
 
