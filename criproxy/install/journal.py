@@ -100,10 +100,8 @@ def save(host: Host, journal: Journal) -> None:
 
 def _step(values: Mapping[str, Any]) -> Step:
     kinds = {kind.__name__: kind for kind in (File, Folder, Run, Check)}
-    frozen: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
-    arguments = {name: value for name, value in frozen.items() if name != "kind"}
+    given = ((name, value) for name, value in values.items() if name != "kind")
+    arguments: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given}
     if attributes := arguments.get("attributes"):
         arguments["attributes"] = Attributes(*attributes)
     step: Step = kinds[values["kind"]](**arguments)

@@ -56,7 +56,17 @@ class Kind(Enum):
 
 
 REPEATING = frozenset(
-    map(Kind, ("waited", "updated", "failed", "lost", "drift", "resized", "unknown", "unhealthy", "quota"))
+    {
+        Kind.WAITED,
+        Kind.UPDATED,
+        Kind.FAILED,
+        Kind.LOST,
+        Kind.DRIFT,
+        Kind.RESIZED,
+        Kind.UNKNOWN,
+        Kind.UNHEALTHY,
+        Kind.QUOTA,
+    }
 )
 """Kinds that a container may have any number of times: only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})

@@ -274,7 +274,8 @@ def _mask(share: str, base: int, cache: Cache) -> int:
         raise _Misfit(f"{share} is outside of its part of the cache, which has {(base >> lowest).bit_length()} bits")
     if mask.bit_count() < cache.least_bits:
         raise _Misfit(f"{share} has fewer bits than {cache.least_bits}, the least of this machine")
-    if not cache.sparse and mask & (mask + (mask & -mask)):
+    behind_a_gap = mask & (mask + (mask & -mask))  # the lowest bit, added, carries through the first run of bits only
+    if behind_a_gap and not cache.sparse:
         raise _Misfit(f"{share} has a gap, which this machine does not take")
     return mask
 

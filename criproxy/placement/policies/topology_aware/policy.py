@@ -264,7 +264,8 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
     if len(order) == 1:
         return "that is the only pool" if only else "no other pool has that much left"
     best, second = order[:2]
-    decided = compared(OF, (best, second)).decided_by
+    pairs = zip(best.criteria, second.criteria, strict=True)
+    decided = next((one for one, other in pairs if one.value != other.value), None)
     why = f"is preferred to {second.name} because {decided.name}" if decided else "is the first of several equal pools"
     return f"{best.name} {why}"
 
